@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ class RecordError(ValueError):
 
 
 @cache
-def _adapter(record_type: Hashable) -> TypeAdapter[Any]:
+def _adapter(record_type: Any) -> TypeAdapter[Any]:
     return TypeAdapter(record_type)
 
 
