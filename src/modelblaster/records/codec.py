@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,7 +28,7 @@ def to_json(record: object, *, indent: int | None = None) -> str:
 
 def to_data(record: object) -> Any:
     """One record as dictionaries, lists, strings and numbers, as JSON has them."""
-    return _adapter(type(record)).dump_python(record, mode="json")
+    return _adapter(cast("Any", type(record))).dump_python(record, mode="json")
 
 
 def from_json(record_type: type[T], text: str | bytes) -> T:
@@ -38,7 +38,7 @@ def from_json(record_type: type[T], text: str | bytes) -> T:
         RecordError: the text is no JSON or not of this type.
     """
     try:
-        value: T = _adapter(record_type).validate_python(json.loads(text))
+        value: T = _adapter(cast("Any", record_type)).validate_python(json.loads(text))
     except json.JSONDecodeError as error:
         raise RecordError(f"not a {record_type.__name__}: {error}") from error
     except ValidationError as error:
