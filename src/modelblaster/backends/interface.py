@@ -100,6 +100,16 @@ class Session(Protocol):
         """Close."""
 
 
+class InProcess(Protocol):
+    """A verified plan loaded into the user's own process: how an artifact runs. One call at a time."""
+
+    def bind(self, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Use these parameters and mutated buffers from now on, and run the setup on them."""
+
+    def __call__(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Outputs by name, freshly allocated. Mutated buffers are written in place. Inputs fit the plan's guards."""
+
+
 class Backend(Protocol):
     """Toolchain, runner, profiler, dialect, baselines' settings and facts of one kind of device."""
 
@@ -136,4 +146,11 @@ class Backend(Protocol):
 
         Raises:
             RunFailure: the worker did not come up.
+        """
+
+    def load(self, plan: Plan, objects: tuple[Path, ...]) -> InProcess:
+        """Load a verified plan and its objects into this process.
+
+        Raises:
+            ToolchainError: what runs plans in a process cannot be built here.
         """
