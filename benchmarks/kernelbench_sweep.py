@@ -44,7 +44,7 @@ def main() -> None:
     only = set(filter(None, options.only.split(",")))
     with tempfile.TemporaryDirectory() as home:
         for level, number, path in problems(options.checkout, options.levels.split(",")):
-            if only and f"{level}:{number}" not in only or not only and (level, number) in rows:
+            if (only and f"{level}:{number}" not in only) or (not only and (level, number) in rows):
                 continue
             row = {
                 "level": level,
