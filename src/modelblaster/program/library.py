@@ -14,7 +14,7 @@ import torch
 from modelblaster.records.plan import Attribute, Copy, Fill, Library, Plan, Ref, Role, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from modelblaster.records.plan import Argument, Buffer, Step
 
@@ -108,18 +108,32 @@ def prepare(
     return run
 
 
-def interpret(plan: Plan, tensors: Mapping[str, torch.Tensor], *, as_double: bool = False) -> dict[str, torch.Tensor]:
-    """Run a plan without kernels: outputs and mutated buffers by name.
+def interpret(
+    plan: Plan,
+    tensors: Mapping[str, torch.Tensor],
+    *,
+    as_double: bool = False,
+    results: Collection[str] | None = None,
+) -> dict[str, torch.Tensor]:
+    """Run a plan without kernels: outputs and mutated buffers by name, or the buffers that `results` names.
 
     `tensors` holds inputs and parameters; they are not changed. With `as_double` they are taken to float64 first.
+    Values are let go after their last use.
 
     Raises:
         LibraryError: a step failed or the plan has a step that needs a device.
     """
+    if results is None:
+        results = [buffer.name for buffer in plan.named(Role.OUTPUT, Role.MUTATED)]
     environment = {name: _double(tensor) if as_double else tensor for name, tensor in tensors.items()}
-    for step in (*plan.setup, *plan.steps):
+    steps = (*plan.setup, *plan.steps)
+    last_use = {name: position for position, step in enumerate(steps) for name in (*reads(step), *writes(step))}
+    for position, step in enumerate(steps):
         _run(step, plan, environment, as_double)
-    return {buffer.name: environment[buffer.name] for buffer in plan.named(Role.OUTPUT, Role.MUTATED)}
+        for name in {*reads(step), *writes(step)}.difference(results):
+            if last_use[name] == position:
+                environment.pop(name, None)
+    return {name: environment[name] for name in results}
 
 
 def _run(step: Step, plan: Plan, environment: dict[str, torch.Tensor], as_double: bool) -> None:
