@@ -97,7 +97,7 @@ def test_wrong_use_as_json(plant, capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == "modelblaster: no such file\n"
 
 
-@pytest.mark.parametrize("words", [["planted", "--none"], ["plnted"], ["planted", "--target"], ["--none"]])
+@pytest.mark.parametrize("words", [["planted", "--none"], ["plnted"], ["planted", "surplus"], ["--none"]])
 def test_usage_errors(plant, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     plant(lambda: None)
     assert cli.main(words) == 2
