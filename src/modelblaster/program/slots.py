@@ -111,6 +111,7 @@ class _Cutter:
         self._group_of: dict[int, _Group] = {}
         self._successors: dict[int, set[int]] = {}
         self._groups: list[_Group] = []
+        self._readers: dict[str, list[_Group]] = {}
 
     def groups(self) -> list[_Group]:
         for index, step in enumerate(self._plan.steps):
@@ -123,7 +124,7 @@ class _Cutter:
         producers = self._producing_groups(index)
         covered = [group for group in producers if group.is_covered]
         covered.sort(key=lambda group: -group.steps[-1])
-        for group in covered:
+        for group in (*covered, *self._siblings(index, covered)):
             if not self._closes_cycle(group, producers) and self._add(group, index):
                 for other in covered:
                     if other is not group:
@@ -154,6 +155,8 @@ class _Cutter:
     def _append(self, group: _Group, wanted: Sequence[int], index: int) -> None:
         group.steps = sorted({*group.steps, *wanted})
         self._group_of[index] = group
+        for name in reads(self._plan.steps[index]):
+            self._readers.setdefault(name, []).append(group)
         for producer in self._producing_groups(index):
             if producer is not group:
                 self._successors[producer.number].add(group.number)
@@ -181,6 +184,8 @@ class _Cutter:
                 successors.discard(first.number)
                 successors.add(second.number)
         self._successors[second.number].discard(second.number)
+        for readers in self._readers.values():
+            readers[:] = [second if group is first else group for group in readers]
 
     def _free_steps(self, group: _Group, index: int) -> list[int]:
         """Views of the group's own values, and factories, that a step reads, in order."""
@@ -219,6 +224,13 @@ class _Cutter:
                 if group is not None:
                     groups[group.number] = group
         return list(groups.values())
+
+    def _siblings(self, index: int, producers: Sequence[_Group]) -> list[_Group]:
+        """Covered groups that read a value which this step reads, too: one pass over memory can serve both."""
+        step = self._plan.steps[index]
+        values = [name for name in reads(step) if self._plan.buffer(name).role not in (Role.PARAMETER, Role.MUTATED)]
+        groups = {group.number: group for name in values for group in self._readers.get(name, ())}
+        return [group for group in groups.values() if group.is_covered and group not in producers]
 
     def _closes_cycle(self, group: _Group, producers: Sequence[_Group]) -> bool:
         return any(other is not group and self._reaches(group.number, other.number) for other in producers)
