@@ -234,6 +234,8 @@ def test_code_for_another_device_is_one_line(write) -> None:
 
 def test_paths_that_are_no_problem_files(write, tmp_path: Path) -> None:
     assert "no such file" in failure(str(tmp_path / "missing.py"))
+    assert "no such file" in failure("a" * 5000)
+    assert "no such file" in failure("a\0b")
     assert "is a folder" in failure(str(tmp_path))
     assert "is not a regular file" in failure("/dev/null")
     binary = tmp_path / "binary.py"

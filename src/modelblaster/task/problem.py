@@ -72,7 +72,7 @@ def load_problem(target: str, overrides: Sequence[str] = ()) -> Problem:
     pairs = parse_overrides(overrides)
     if not _is_attribute(target):
         location = os.path.abspath(os.path.expanduser(target))
-        text = apply_overrides(_read(Path(location), target), pairs, location=location)
+        text = apply_overrides(_read(location, target), pairs, location=location)
         return rebuild(ProblemSource(SourceKind.FILE, location, text, pairs))
     if pairs:
         raise OverrideError(f"--set {pairs[0][0]}: only the constants of a problem file can be set, not of {target}")
@@ -116,7 +116,7 @@ def from_module(module: nn.Module, example_inputs: Sequence[Any]) -> Problem:
 
 def _is_attribute(target: str) -> bool:
     module, colon, attribute = target.partition(":")
-    if not colon or Path(target).exists():
+    if not colon or os.path.exists(target):
         return False
     if module.endswith(".py"):
         raise ProblemError(
@@ -125,12 +125,13 @@ def _is_attribute(target: str) -> bool:
     return all(part.isidentifier() for part in (*module.split("."), *attribute.split(".")))
 
 
-def _read(path: Path, target: str) -> str:
-    if path.is_dir():
+def _read(path: str, target: str) -> str:
+    # Unlike pathlib's, these questions never raise, whatever a person types.
+    if os.path.isdir(path):
         raise ProblemError(f"{target} is a folder; name a problem file in it")
-    if not path.exists():
+    if not os.path.exists(path):
         raise ProblemError(f"{target}: no such file; name a problem file or MODULE:ATTRIBUTE")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ProblemError(f"{target} is not a regular file")
     try:
         with tokenize.open(path) as file:
