@@ -167,9 +167,7 @@ def _is_probability_like(value: torch.Tensor) -> bool:
     return False
 
 
-def _redraw(
-    name: str, value: torch.Tensor, never: frozenset[str]
-) -> Callable[[torch.Generator], torch.Tensor] | None:
+def _redraw(name: str, value: torch.Tensor, never: frozenset[str]) -> Callable[[torch.Generator], torch.Tensor] | None:
     """How a parameter is drawn anew; None where its shipped value is kept."""
     if name in never or not value.is_floating_point() or value.numel() == 0:
         return None

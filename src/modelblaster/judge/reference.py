@@ -67,9 +67,7 @@ class ReferenceProcess:
     `generation` counts the children.
     """
 
-    def __init__(
-        self, *, threads: int, deadline_seconds: float = 120.0, compiler_cache: Path | None = None
-    ) -> None:
+    def __init__(self, *, threads: int, deadline_seconds: float = 120.0, compiler_cache: Path | None = None) -> None:
         self.generation = 0
         self._threads = threads
         self._deadline = deadline_seconds
@@ -253,13 +251,19 @@ class ReferenceProcess:
         return f"; it said: {words}" if words else ""
 
 
+def _pickled(module: torch.nn.Module) -> bytes:
+    # cloudpickle brings along classes that the child cannot import: of executed problem files and of __main__.
+    text: bytes = cloudpickle.dumps(module)  # type: ignore[no-untyped-call]
+    return text
+
+
 def _registration(subject: Subject) -> tuple[str, dict[str, Any]]:
     if subject.module is None:
         if subject.plan is None:
             raise ValueError(f"subject {subject.key} has neither a module nor a plan")
         return "plan", {"plan": subject.plan}
     options = {
-        "payload": cloudpickle.dumps(subject.module), "arguments": subject.call_arguments(),
+        "payload": _pickled(subject.module), "arguments": subject.call_arguments(),
         "outputs": tuple(spec.name for spec in subject.outputs),
         "mutated": tuple(spec.name for spec in subject.mutated),
         "train": subject.mode is Mode.TRAIN, "plan": subject.plan,

@@ -47,49 +47,49 @@ class Host:
         """Call the request's method; gives its plain result and its tensors."""
         handler: Callable[..., tuple[object, Tensors]] = getattr(self, f"on_{method}")
         with torch.no_grad():
-            return handler(tensors, **arguments)
+            return handler(**arguments, tensors=tensors) if method == "load" else handler(**arguments)
 
-    def on_hello(self, tensors: Tensors, *, threads: int) -> tuple[object, Tensors]:
+    def on_hello(self, *, threads: int) -> tuple[object, Tensors]:
         """Set the number of threads."""
         torch.set_num_threads(threads)
         return None, {}
 
-    def on_module(self, tensors: Tensors, *, key: str, payload: bytes, **options: Any) -> tuple[object, Tensors]:
+    def on_module(self, *, key: str, payload: bytes, **options: Any) -> tuple[object, Tensors]:
         """Host a module, pickled with its class."""
         hosted = HostedModule(pickle.loads(payload), **options)
         self._subjects[key] = hosted
         return hosted.settable(), {}
 
-    def on_plan(self, tensors: Tensors, *, key: str, plan: Plan) -> tuple[object, Tensors]:
+    def on_plan(self, *, key: str, plan: Plan) -> tuple[object, Tensors]:
         """Host a reference plan."""
         hosted = HostedPlan(plan)
         self._subjects[key] = hosted
         return hosted.settable(), {}
 
-    def on_forget(self, tensors: Tensors, *, key: str) -> tuple[object, Tensors]:
+    def on_forget(self, *, key: str) -> tuple[object, Tensors]:
         """Drop a subject and its memory."""
         self._subjects.pop(key, None)
         return None, {}
 
-    def on_load(self, tensors: Tensors, *, key: str, index: int) -> tuple[object, Tensors]:
+    def on_load(self, *, key: str, index: int, tensors: Tensors) -> tuple[object, Tensors]:
         """Copy tensors into a set."""
         self._subjects[key].load(index, tensors)
         return None, {}
 
-    def on_eager(self, tensors: Tensors, *, key: str, index: int) -> tuple[object, Tensors]:
+    def on_eager(self, *, key: str, index: int) -> tuple[object, Tensors]:
         """One call; the plain result is how many seconds it took."""
         torch.manual_seed(0)
         start = time.perf_counter()
         result = self._subjects[key].eager(index)
         return time.perf_counter() - start, result
 
-    def on_oracle(self, tensors: Tensors, *, key: str, index: int) -> tuple[object, Tensors]:
+    def on_oracle(self, *, key: str, index: int) -> tuple[object, Tensors]:
         """One call in float64."""
         torch.manual_seed(0)
         return None, self._subjects[key].oracle(index)
 
     def on_time(
-        self, tensors: Tensors, *, key: str, variant: str, sets: tuple[int, ...], compile_seconds: float, **options: int
+        self, *, key: str, variant: str, sets: tuple[int, ...], compile_seconds: float, **options: int
     ) -> tuple[object, Tensors]:
         """Time calls: a dictionary with samples, page faults, seconds of compilation, or why it is unavailable."""
         hosted = self._subjects[key]
@@ -156,7 +156,7 @@ def _compiler() -> Callable[[Any], Any]:
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    def expire(number: int, frame: object) -> None:
+    def expire(_number: int, _frame: object) -> None:
         raise _Expired
 
     before = signal.signal(signal.SIGALRM, expire)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -60,9 +60,20 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an output of a case cannot be used to judge: the case is set aside with this reason."""
+    """Why an output of a case proves nothing.
+
+    A zero oracle (`is_zero`) or one that a trivial answer reaches (`fallback` is then the allowance without that rule)
+    can still be checked beside other outputs; with any other reason the case has to be set aside.
+    """
 
     reason: str
+    is_zero: bool = False
+    fallback: Allowance | None = None
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether the output can still be checked, though it proves nothing alone."""
+        return self.is_zero or self.fallback is not None
 
 
 def floor_of(precision: Precision, dtype: DType) -> float:
@@ -82,19 +93,17 @@ def allowance(
         return Refusal("the reference is not finite")
     scale = scale_of(oracle)
     if scale.rms < 1e-150:
-        return Refusal("the oracle is zero")
+        return Refusal("the oracle is zero", is_zero=True)
     start = (floor / QUANTILE_FACTOR, floor * P90_FLOORS / QUANTILE_FACTOR)
     errors = measure(eager, oracle, scale, start)
     limit = UNSTABLE_FLOORS * floor
     unstable = errors.run_rms > limit
     if errors.rms > limit or float(unstable.double().mean()) > UNSTABLE_RUNS:
         return Refusal(f"eager's own error is {errors.rms:.1e}, more than {UNSTABLE_FLOORS:.0f} floors")
-    best, bound = _best_trivial(oracle, scale, trivial)
-    bound = max(TRIVIAL_SHARE * bound, min(floor, 10.0 * TRIVIAL_SHARE * bound))
-    if errors.rms >= bound:
-        return Refusal(f"the trivial answer '{best}' is nearly as right as eager")
+    best, distance = _best_trivial(oracle, scale, trivial)
+    bound = max(TRIVIAL_SHARE * distance, min(floor, 10.0 * TRIVIAL_SHARE * distance))
     quantiles = _quantile_allowances(errors, floor)
-    return Allowance(
+    found = Allowance(
         scale=scale,
         rms=max(EAGER_FACTOR * errors.rms, floor),
         maximum=max(EAGER_FACTOR * errors.maximum, MAXIMUM_FLOORS * floor),
@@ -105,6 +114,10 @@ def allowance(
         unstable=unstable,
         trivial=bound,
     )
+    if errors.rms >= bound:
+        reason = f"the trivial answer '{best}' is nearly as right as eager"
+        return Refusal(reason, fallback=replace(found, trivial=None))
+    return found
 
 
 def checks(value: torch.Tensor, oracle: torch.Tensor, allowed: Allowance) -> tuple[bool, tuple[Check, ...]]:
