@@ -158,6 +158,8 @@ class Evidence:
             if not failure.is_alive:
                 raise
             return Prepared(case, set_aside=f"{_RAISED} {failure}")
+        if any(not bool(operand.isfinite().all()) for _, operand in operands.values()):
+            return Prepared(case, set_aside="what the indices are chosen from is not finite")
         mismatch = _mismatch(subject, eager, oracle)
         if mismatch is not None:
             return Prepared(case, set_aside=mismatch)

@@ -55,7 +55,7 @@ class Trial:
         return self.session.outputs(0)
 
     def fill_ring(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Copy inputs into the other sets of the ring and run each once, so that every set holds outputs."""
+        """Copy inputs into the other sets of the ring."""
         inputs = {name: tensor for name, tensor in tensors.items() if name in self._inputs}
         for index in range(1, self.sets):
             self.session.load(index, inputs)
