@@ -129,6 +129,10 @@ class CpuDialect:
             return f"store_{dtype.value}({pointer}, {value}, 1);"
         return f"scatter_{dtype.value}({pointer}, {stride}, {value}, {length});"
 
+    def relane(self, value: str, source: CType, target: CType) -> str:
+        """Integer lanes (an index held in a mask's lanes, or back) as another integer type of the same numbers."""
+        return value if source is target else f"CONVERT({value}, {target.value})"
+
     def index(self, start: str, stride: int, ctype: CType) -> str:
         """A vector `start, start + stride, …`."""
         return f"index_{ctype.value}({start}, {stride})"

@@ -1,0 +1,1 @@
+"""What each operator means, in one place each: tables of rules by ATen overload, joined in `kernels.operators`."""
