@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import subprocess
 import tempfile
 import time
@@ -78,7 +79,12 @@ def read_fit(path: Path | None) -> dict[tuple[int, int], list[str]]:
     if path is None:
         return {}
     with path.open() as file:
-        return {(int(row["level"]), int(row["id"])): row["changed"].split() for row in csv.DictReader(file)}
+        rows = list(csv.DictReader(file))
+    # A value may hold spaces: only those before another NAME= separate.
+    return {
+        (int(row["level"]), int(row["id"])): re.split(r" (?=\w+=)", row["changed"]) if row["changed"] else []
+        for row in rows
+    }
 
 
 def attempt(path: Path, constants: list[str], seconds: float, home: str) -> dict[str, Any]:
