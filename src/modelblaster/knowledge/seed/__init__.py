@@ -1,0 +1,1 @@
+"""States and techniques that a new memory starts with, as TOML."""

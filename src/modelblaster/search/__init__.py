@@ -1,0 +1,1 @@
+"""The kernel-level search: which slot, which state, which technique, and what became of the candidate."""
