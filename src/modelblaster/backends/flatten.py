@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from modelblaster.backends.flat import FlatStep
     from modelblaster.records.plan import Argument, Buffer, Expr, Plan, Step
 
-STEP_LIMIT = 1_000_000
+STEP_LIMIT = 100_000
 """Steps after unrolling; more are a mistake in a repeat's count."""
 
 _NEVER_WRITTEN = frozenset({Role.INPUT, Role.PARAMETER})
@@ -204,7 +204,9 @@ class _Flattening:
 
     def _region(self, buffer: Buffer) -> Region:
         shape, strides = self._shapes[buffer.name]
-        return Region(buffer.name, buffer.role, buffer.dtype, shape, strides, span(shape, strides) * buffer.dtype.itemsize)
+        return Region(
+            buffer.name, buffer.role, buffer.dtype, shape, strides, span(shape, strides) * buffer.dtype.itemsize
+        )
 
     def _value(self, expression: Expr, where: str) -> int:
         try:

@@ -15,6 +15,7 @@ from modelblaster.backends.cpu.sandbox import Sandbox, find_sandbox, libraries_o
 from modelblaster.backends.cpu.toolchain import Toolchain, find_compiler
 from modelblaster.backends.flatten import PlanError, flatten
 from modelblaster.backends.interface import Build, BuildFailure, RunFailure
+from modelblaster.errors import ToolchainError
 from modelblaster.records.plan import Library, Repeat
 from modelblaster.records.verdict import Cause
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from modelblaster.backends.cpu.memory import MemoryStore
+    from modelblaster.backends.cpu.pool import Pool
     from modelblaster.backends.flat import Flat
-    from modelblaster.backends.interface import Requirement, Session
+    from modelblaster.backends.interface import InProcess, Requirement, Session
     from modelblaster.kernels.dialect import Dialect
     from modelblaster.records.candidate import Source
     from modelblaster.records.facts import Facts
@@ -37,9 +40,7 @@ class CpuBackend:
 
     name = "cpu"
 
-    def __init__(
-        self, *, threads: int | None = None, home: Path | None = None, sandbox: Sandbox | None = None
-    ) -> None:
+    def __init__(self, *, threads: int | None = None, home: Path | None = None, sandbox: Sandbox | None = None) -> None:
         """Use `threads` cores (all that this process may use) and keep objects and facts under `home` (the user's)."""
         self._asked_threads = threads
         self._home = home
@@ -74,6 +75,13 @@ class CpuBackend:
     def sandbox(self) -> Sandbox:
         """What workers are started in."""
         return self._given_sandbox or find_sandbox()
+
+    @cached_property
+    def store(self) -> MemoryStore:
+        """Memory that sessions of this backend hand on to each other."""
+        from modelblaster.backends.cpu.memory import MemoryStore
+
+        return MemoryStore()
 
     @cached_property
     def toolchain(self) -> Toolchain:
@@ -177,11 +185,37 @@ class CpuBackend:
             runner=runner,
             libraries=libraries,
             sandbox=self.sandbox,
+            store=self.store,
             cpus=self.cpus,
             sets=sets,
             flush_bytes=self.flush_bytes,
             deadline_seconds=deadline_seconds,
         )
+
+    def load(self, plan: Plan, objects: tuple[Path, ...]) -> InProcess:
+        """Load a verified plan and its objects into this process.
+
+        Raises:
+            ToolchainError: what runs plans in a process cannot be built here.
+        """
+        from modelblaster.backends.cpu.executor import PlanExecutor
+
+        return PlanExecutor(self.flatten(plan), self.pool, objects)
+
+    @cached_property
+    def pool(self) -> Pool:
+        """Threads for plans in this process: those of the OpenMP runtime that is loaded, else our own.
+
+        Raises:
+            ToolchainError: the pool cannot be built here.
+        """
+        from modelblaster.backends.cpu.pool import Pool, find_parallel
+
+        try:
+            library = self.toolchain.pool_library()
+        except BuildFailure as error:
+            raise ToolchainError(f"the thread pool does not build: {error}") from error
+        return Pool(library, self.threads, parallel=find_parallel())
 
     def flatten(self, plan: Plan) -> Flat:
         """The plan as straight-line steps, with this device's facts.

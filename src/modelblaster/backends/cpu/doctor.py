@@ -54,7 +54,11 @@ def _seccomp() -> Requirement:
     is_met = "kill_process" in actions
     detail = "filters with kill_process" if is_met else "the kernel has no system call filters"
     return Requirement(
-        "seccomp", is_met, is_required=False, detail=detail, remedy="" if is_met else "a kernel with CONFIG_SECCOMP_FILTER"
+        "seccomp",
+        is_met,
+        is_required=False,
+        detail=detail,
+        remedy="" if is_met else "a kernel with CONFIG_SECCOMP_FILTER",
     )
 
 

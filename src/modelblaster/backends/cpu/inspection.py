@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from modelblaster.backends.interface import BuildFailure
 from modelblaster.records.codec import RecordError, from_json, to_json
@@ -23,7 +23,9 @@ _SHF_WRITE, _SHF_ALLOC, _SHF_TLS = 1, 2, 0x400
 _VECTOR_REGISTER = re.compile(r"\b([xyz])mm\d")
 _REGISTER_BYTES = {"x": 16, "y": 32, "z": 64}
 _SCALAR_FLOAT = re.compile(r"v?[a-z0-9]*s[sd]$")
-_MOVE_BETWEEN = re.compile(r"v?(mov|insert|extract|perm|shuf|unpck|pshuf|punpck|broadcast|pbroadcast|zero|align|palign)")
+_MOVE_BETWEEN = re.compile(
+    r"v?(mov|insert|extract|perm|shuf|unpck|pshuf|punpck|broadcast|pbroadcast|zero|align|palign)"
+)
 _IDIOM = re.compile(r"v?(p?xor|pcmpeq|pcmpgt|p?sub)")
 _JUMP = re.compile(r"j[a-z]+|loop")
 _HOT = 8
@@ -154,7 +156,7 @@ def _count(functions: Sequence[_Function], vector_bytes: int) -> Inspection:
         return Inspection(_SCHEMA, 0, 0, 0, 0)
     import capstone
 
-    engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    engine: Any = cast("Any", capstone).Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     totals = [0, 0, 0, 0]
     for function in functions:
         code = list(engine.disasm_lite(function.code, function.address))

@@ -82,9 +82,12 @@ class Pool:
         scratch = max((step.scratch_bytes for step in steps if isinstance(step, FlatLaunch)), default=0)
         return Prepared(self._library, handle, scratch, self.threads)
 
-    def execute(self, prepared: Prepared, pointers: Sequence[int]) -> None:
-        """Run the steps. `pointers` holds the address of every region, in the order of `Flat.regions`."""
-        bases = (ctypes.c_void_p * len(pointers))(*pointers)
+    def execute(self, prepared: Prepared, pointers: Sequence[int] | ctypes.Array[ctypes.c_void_p]) -> None:
+        """Run the steps. `pointers` holds the address of every region, in the order of `Flat.regions`.
+
+        Not checked in any way: a wrong address is a crash.
+        """
+        bases = pointers if isinstance(pointers, ctypes.Array) else (ctypes.c_void_p * len(pointers))(*pointers)
         self._library.mb_execute(self._handle, prepared.handle, bases, prepared.scratch, prepared.stride)
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from modelblaster.backends.cpu.memory import MemoryStore
     from modelblaster.backends.cpu.sandbox import Sandbox
     from modelblaster.backends.flat import Flat
 
@@ -43,6 +44,7 @@ class NativeSession:
         runner: Path,
         libraries: Sequence[Path],
         sandbox: Sandbox,
+        store: MemoryStore,
         cpus: Sequence[int],
         sets: int,
         flush_bytes: int,
@@ -55,7 +57,7 @@ class NativeSession:
         """
         self._flat = flat
         self._deadline_seconds = deadline_seconds
-        self._arena = Arena(flat, sets=sets, threads=len(cpus))
+        self._arena = Arena(flat, sets=sets, threads=len(cpus), store=store)
         self._names = {region.name: index for index, region in enumerate(flat.regions)}
         command = [str(runner), *map(str, self._arena.descriptors)]
         readable = [runner, *libraries, *objects]
@@ -68,7 +70,6 @@ class NativeSession:
         except RunFailure:
             self._arena.close()
             raise
-        self._arena.close_descriptors()
         _, files, calls = (*answer.split(), "0", "0")[:3]
         self.locks = tuple(name for name, is_on in (("landlock", files != "0"), ("seccomp", calls == "1")) if is_on)
 

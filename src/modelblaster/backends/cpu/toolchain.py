@@ -218,4 +218,3 @@ def _identify(command: tuple[str, ...], origin: str) -> Compiler:
     else:
         family = "clang" if "clang" in first[0].lower() else "gcc"
     return Compiler(command, family, first[0])
-

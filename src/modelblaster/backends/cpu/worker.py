@@ -158,7 +158,6 @@ class Worker:
         self._process.wait()
 
 
-
 def _late(deadline_seconds: float) -> RunFailure:
     return RunFailure(Cause.TIMEOUT, f"no answer within {deadline_seconds:g} s")
 

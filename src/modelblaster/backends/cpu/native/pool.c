@@ -44,6 +44,7 @@ struct mb_pool {
     _Alignas(LINE) atomic_int sleepers;
     atomic_int caller_sleeps;
     atomic_int stop;
+    atomic_int ready;
     atomic_int ticket;
     int threads, started;
     mb_parallel parallel;
@@ -105,6 +106,7 @@ static void *work(void *argument) {
     mb_pool *pool = self->pool;
     if (pool->on_start)
         pool->on_start(self->index);
+    atomic_fetch_add(&pool->ready, 1);
     unsigned last = 0;
     while ((last = await_job(pool, last)) != 0) {
         atomic_fetch_add(&pool->inside, 1);
@@ -190,6 +192,9 @@ static int start_workers(mb_pool *pool, const int *cpus) {
             pin(worker->handle, cpus[index]);
     }
     pthread_attr_destroy(&attributes);
+    /* A thread makes system calls of its own at its start; they must be over before the runner forbids them. */
+    while (atomic_load(&pool->ready) < pool->started - 1)
+        sched_yield();
     return failed;
 }
 
