@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from modelblaster.backends.cpu.memory import MemoryStore
     from modelblaster.backends.cpu.pool import Pool
+    from modelblaster.backends.cpu.torch_session import TorchHost
     from modelblaster.backends.flat import Flat
     from modelblaster.backends.interface import InProcess, Requirement, Session
     from modelblaster.kernels.dialect import Dialect
@@ -201,6 +202,13 @@ class CpuBackend:
         from modelblaster.backends.cpu.executor import PlanExecutor
 
         return PlanExecutor(self.flatten(plan), self.pool, objects)
+
+    @cached_property
+    def torch_host(self) -> TorchHost:
+        """The process for plans with library steps; it starts with the first of them."""
+        from modelblaster.backends.cpu.torch_session import TorchHost
+
+        return TorchHost(self)
 
     @cached_property
     def pool(self) -> Pool:

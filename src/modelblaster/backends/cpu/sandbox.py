@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _TRIAL_SECONDS = 10
 
@@ -20,15 +20,25 @@ class Sandbox:
 
     bwrap: str | None
 
-    def command(self, command: Sequence[str], *, readable: Sequence[Path], has_proc: bool = False) -> list[str]:
+    def command(
+        self,
+        command: Sequence[str],
+        *,
+        readable: Sequence[Path],
+        has_proc: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> list[str]:
         """The argument list that runs `command` where only `readable` paths exist, under their own names.
 
         With `has_proc` there are /proc, a small /dev and an empty /tmp as well, for runtimes that need them.
+        `environment` is all that the command finds set; without bubblewrap the caller starts it so.
         The process dies with the thread that started it. Inherited descriptors stay open.
         """
         if self.bwrap is None:
             return list(command)
         words = [self.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+        for name, value in (environment or {}).items():
+            words += ["--setenv", name, value]
         if has_proc:
             words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
         for path in dict.fromkeys(map(str, readable)):

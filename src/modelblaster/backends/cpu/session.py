@@ -55,23 +55,28 @@ class NativeSession:
         Raises:
             RunFailure: the runner did not come up.
         """
-        self._flat = flat
-        self._deadline_seconds = deadline_seconds
-        self._arena = Arena(flat, sets=sets, threads=len(cpus), store=store)
-        self._names = {region.name: index for index, region in enumerate(flat.regions)}
-        command = [str(runner), *map(str, self._arena.descriptors)]
+        arena = Arena(flat, sets=sets, threads=len(cpus), store=store)
+        command = [str(runner), *map(str, arena.descriptors)]
         readable = [runner, *libraries, *objects]
-        text = session_text(flat, self._arena.layout, objects, cpus=cpus, sets=sets, flush_bytes=flush_bytes)
+        text = session_text(flat, arena.layout, objects, cpus=cpus, sets=sets, flush_bytes=flush_bytes)
         try:
-            self._worker = Worker(
-                sandbox.command(command, readable=readable), descriptors=self._arena.descriptors, environment={}
-            )
-            answer = self._worker.ask(text, deadline_seconds)
+            worker = Worker(sandbox.command(command, readable=readable), descriptors=arena.descriptors, environment={})
+            answer = worker.ask(text, deadline_seconds)
         except RunFailure:
-            self._arena.close()
+            arena.close()
             raise
+        self._adopt(flat, arena, worker, deadline_seconds)
         _, files, calls = (*answer.split(), "0", "0")[:3]
         self.locks = tuple(name for name, is_on in (("landlock", files != "0"), ("seccomp", calls == "1")) if is_on)
+
+    def _adopt(self, flat: Flat, arena: Arena, worker: Worker, deadline_seconds: float) -> None:
+        """Take over memory and a process that has loaded the plan."""
+        self._flat = flat
+        self._arena = arena
+        self._worker = worker
+        self._deadline_seconds = deadline_seconds
+        self._is_closed = False
+        self._names = {region.name: index for index, region in enumerate(flat.regions)}
 
     def load(self, index: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """Write inputs (into set `index`) and parameters or mutated buffers (into the only copy) by buffer name.
@@ -141,8 +146,10 @@ class NativeSession:
 
     def close(self) -> None:
         """End the runner and give back the memory. May be called twice."""
-        self._worker.close()
-        self._arena.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._worker.close()
+            self._arena.close()
 
     def __enter__(self) -> NativeSession:
         return self

@@ -59,6 +59,11 @@ class Worker:
         os.set_blocking(self._input, False)
         self._is_open = True
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the process has not been ended, by `close` or by a failure."""
+        return self._is_open
+
     def ask(self, text: str, deadline_seconds: float) -> str:
         """Send a message and wait for the answer.
 
