@@ -55,9 +55,8 @@ class Traced:
 
 def trace(function, *inputs):
     """Library steps of a function, its inputs by name and its outputs in float64 where they are floating."""
-    module = make_fx(function)(*inputs)
+    module = make_fx(lambda *tensors: function(*tensors))(*inputs)
     steps, specs, values, placed = [], {}, {}, {}
-    wide = {}
     waiting = iter(inputs)
     outputs = []
     for node in module.graph.nodes:
@@ -116,16 +115,23 @@ def border(traced, nest):
     return tuple(buffer(n, Role.INPUT) for n in nest.inputs) + tuple(buffer(n, Role.OUTPUT) for n in nest.outputs)
 
 
-def compile_text(texts):
+class BodyDialect(CpuDialect):
+    """Leaves the head out, so that many kernels can share one."""
+
+    def prelude(self, body, *, lanes, width):
+        return f"//GROUP {lanes} {width}"
+
+
+def compile_text(texts, compiler=("gcc",)):
+    """Objects of whole sources, two compilers at a time."""
     folder = Path(tempfile.mkdtemp(prefix="kernels"))
-    objects = []
-    running = []
+    objects, running = [], []
     for k, text in enumerate(texts):
         source = folder / f"k{k}.c"
         source.write_text(text)
-        target = folder / f"k{k}.so"
-        objects.append(target)
-        running.append(subprocess.Popen(["gcc", *FLAGS, str(source), "-o", str(target)], stderr=subprocess.PIPE))
+        objects.append(folder / f"k{k}.so")
+        command = [*compiler, *FLAGS, str(source), "-o", str(objects[-1])]
+        running.append(subprocess.Popen(command, stderr=subprocess.PIPE))
         if len(running) >= 2:
             finish(running.pop(0), text)
     for process in running:
@@ -135,8 +141,27 @@ def compile_text(texts):
 
 def finish(process, text):
     message = process.communicate()[1].decode()
-    assert process.returncode == 0, message + "\n" + text
-    assert "warning" not in message, message
+    assert process.returncode == 0, message[:4000]
+    assert "warning" not in message, message[:4000]
+
+
+def compile_bodies(bodies, size=24):
+    """For each body the library that holds it: bodies of equal lanes and width share a source."""
+    groups = {}
+    for number, text in enumerate(bodies):
+        mark, body = text.split("\n", 1)
+        groups.setdefault(mark, []).append((number, body))
+    chunks = [(mark, part[k : k + size]) for mark, part in groups.items() for k in range(0, len(part), size)]
+    texts = []
+    for mark, part in chunks:
+        _, lanes, width = mark.split()
+        body = "\n".join(text for _, text in part)
+        texts.append(DIALECT.prelude(body, lanes=int(lanes), width=int(width)) + "\n" + body)
+    libraries = {}
+    for (_, part), path in zip(chunks, compile_text(texts), strict=True):
+        library = ctypes.CDLL(str(path))
+        libraries.update({number: library for number, _ in part})
+    return [libraries[number] for number in range(len(bodies))]
 
 
 def run(library, plan, inputs, specs, parts=3):
@@ -178,22 +203,42 @@ def compare(actual, expected, tolerance=2e-6):
     torch.testing.assert_close(actual.double(), expected.double(), rtol=tolerance, atol=tolerance / 8, equal_nan=True)
 
 
-def check_all(cases, schedule_of=default, tolerance=2e-6):
-    """Build every (name, function, inputs) in two objects, run and compare; returns what was emitted."""
-    emitted = []
-    for k, (name, function, inputs) in enumerate(cases):
+@dataclass
+class Emitted:
+    name: str
+    traced: Traced
+    nest: object
+    schedule: object
+    text: str
+    plan: object
+
+
+def emitted_of(cases, schedules=None):
+    """Every (name, function, inputs) under its default schedule or under all that `schedules(nest)` gives."""
+    found = []
+    for name, function, inputs in cases:
         traced = trace(function, *inputs)
         nest = fuse(traced)
         assert nest is not None, f"{name} was refused: {[s.overload for s in traced.steps]}"
-        schedule = schedule_of(nest, FACTS)
-        sources, plan = emit(nest, schedule, DIALECT, prefix=f"k{k}", buffers=border(traced, nest))
-        emitted.append((name, traced, sources[0].text, plan))
-    objects = compile_text([text for _, _, text, _ in emitted])
-    for (name, traced, text, plan), path in zip(emitted, objects, strict=True):
-        try:
-            actual = run(ctypes.CDLL(str(path)), plan, traced.inputs, traced.specs)
-            for output, expected in zip(traced.outputs, traced.expected, strict=True):
+        for schedule in schedules(nest) if schedules else [default(nest, FACTS)]:
+            sources, plan = emit(
+                nest, schedule, BodyDialect(32), prefix=f"k{len(found)}", buffers=border(traced, nest)
+            )
+            found.append(Emitted(name, traced, nest, schedule, sources[0].text, plan))
+    return found
+
+
+def check_all(cases, schedules=None, tolerance=2e-6):
+    """Build all, run all, compare with float64; every failure is listed. Returns what was emitted."""
+    found = emitted_of(cases, schedules)
+    libraries = compile_bodies([e.text for e in found])
+    wrong = []
+    for e, library in zip(found, libraries, strict=True):
+        actual = run(library, e.plan, e.traced.inputs, e.traced.specs)
+        for output, expected in zip(e.traced.outputs, e.traced.expected, strict=True):
+            try:
                 compare(actual[output], expected, tolerance)
-        except AssertionError as error:
-            raise AssertionError(f"{name}: {error}\n{text[text.find('k'):] if False else ''}") from error
-    return emitted
+            except AssertionError as error:
+                wrong.append(f"{e.name} {output} {e.schedule}: {error}")
+    assert not wrong, "\n".join(wrong)
+    return found

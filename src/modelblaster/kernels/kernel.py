@@ -166,10 +166,9 @@ class Kernel:
         counters = self._counters()
         if not counters:
             return
-        text = ""
         for name, size in reversed(counters[1:]):
-            text += f"if (++{name} < {size}) continue; {name} = 0; "
-        out.add(f"{text}{counters[0][0]}++;")
+            out.add(f"if (++{name} < {size}) continue;", f"{name} = 0;")
+        out.add(f"{counters[0][0]}++;")
 
     def _block_bounds(self, out: Lines) -> None:
         size = self.shape.nest.axes[self.shape.lane].size
@@ -226,7 +225,7 @@ class Kernel:
                 continue
             node = self.shape.nest.nodes[k]
             if isinstance(node, Reduce):
-                raise AssertionError("a reduction is declared by its pass")
+                raise TypeError("a reduction is declared by its pass")
             self._row_values(out, arguments(node), group, declared)
             declared.add(k)
             for unit in group:

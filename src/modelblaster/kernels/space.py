@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from modelblaster.kernels.graph import Graph, Refused, Term
 from modelblaster.kernels.ir import Load
-from modelblaster.records.tensor import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from modelblaster.records.tensor import DType
+    from modelblaster.records.tensor import DType, TensorSpec
 
 Dims = tuple[tuple[int, ...], ...]
 

@@ -38,9 +38,8 @@ def walk(out: Lines, frame: Frame, step: Step, group: list[int]) -> None:
             out.add(*accumulator.join(units))
         for target in targets:
             value = accumulator.result(target, across=not shape.is_column, from_total=from_total)
-            out.add(
-                f"const {frame.writer.vector(accumulator.number)} {_value(frame, accumulator.number, target)} = {value};"
-            )
+            name = _value(frame, accumulator.number, target)
+            out.add(f"const {frame.writer.vector(accumulator.number)} {name} = {value};")
 
 
 def _value(frame: Frame, node: int, unit: int) -> str:

@@ -64,11 +64,11 @@ def _hardtanh(f: Formula, x: Term, low: Number, high: Number) -> Term:
     return _clamped(f.lift(x), low, high)
 
 
-def _prelu(f: Formula, x: Term, weight: Term) -> Term:
+def _prelu(_: Formula, x: Term, weight: Term) -> Term:
     return x.gt(0).where(x, x * weight)
 
 
-def _glu_free_silu(x: Term) -> Term:
+def _silu(x: Term) -> Term:
     return x * sigmoid(x)
 
 
@@ -83,8 +83,8 @@ def _log_sigmoid(x: Term) -> Term:
 
 
 RULES: dict[str, Rule] = {
-    "aten.relu.default": map_rule("self", lambda f, x: x.maximum(0)),
-    "aten.relu6.default": map_rule("self", lambda f, x: _clamped(x, 0, 6)),
+    "aten.relu.default": map_rule("self", lambda _, x: x.maximum(0)),
+    "aten.relu6.default": map_rule("self", lambda _, x: _clamped(x, 0, 6)),
     "aten.hardtanh.default": map_rule("self min_val=-1 max_val=1", _hardtanh),
     "aten.leaky_relu.default": map_rule(
         "self negative_slope=0.01", _floating(lambda x, slope: x.gt(0).where(x, x * slope))
@@ -93,19 +93,19 @@ RULES: dict[str, Rule] = {
     "aten.selu.default": map_rule("self", _floating(lambda x: _elu(x, _SELU_ALPHA, _SELU_SCALE, 1))),
     "aten.celu.default": map_rule("self alpha=1", _floating(lambda x, alpha: _elu(x, alpha, 1, 1 / float(alpha)))),
     "aten.gelu.default": map_rule("self approximate=none", _floating(_gelu)),
-    "aten.silu.default": map_rule("self", _floating(_glu_free_silu)),
+    "aten.silu.default": map_rule("self", _floating(_silu)),
     "aten.sigmoid.default": map_rule("self", _floating(sigmoid)),
     "aten.tanh.default": map_rule("self", _floating(lambda x: x.call("tanh"))),
     "aten.softplus.default": map_rule("self beta=1 threshold=20", _floating(_softplus)),
     "aten.hardswish.default": map_rule("self", _floating(lambda x: x * _clamped(x + 3, 0, 6) / x.like(6))),
     "aten.hardsigmoid.default": map_rule("self", _floating(lambda x: _clamped(x + 3, 0, 6) / x.like(6))),
     "aten.mish.default": map_rule("self", _floating(_mish)),
-    "aten.threshold.default": map_rule("self threshold value", lambda f, x, t, v: x.le(t).where(x.like(v), x)),
+    "aten.threshold.default": map_rule("self threshold value", lambda _, x, t, v: x.le(t).where(x.like(v), x)),
     "aten.hardshrink.default": map_rule(
-        "self lambd=0.5", _floating(lambda x, l: (x.ge(-l) & x.le(l)).where(x.like(0), x))
+        "self lambd=0.5", _floating(lambda x, edge: (x.ge(-edge) & x.le(edge)).where(x.like(0), x))
     ),
     "aten.softshrink.default": map_rule(
-        "self lambd=0.5", _floating(lambda x, l: x.gt(l).where(x - l, x.lt(-l).where(x + l, x * 0)))
+        "self lambd=0.5", _floating(lambda x, edge: x.gt(edge).where(x - edge, x.lt(-edge).where(x + edge, x * 0)))
     ),
     "aten.prelu.default": map_rule("self weight", _prelu),
     "aten._prelu_kernel.default": map_rule("self weight", _prelu),

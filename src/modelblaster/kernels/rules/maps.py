@@ -24,7 +24,7 @@ def _function(op: str) -> Rule:
     return _unary(lambda x: x.call(op))
 
 
-def _same(f: Formula, x: Term, *_: Any) -> Term:
+def _same(_: Formula, x: Term, *_unused: Any) -> Term:
     return x
 
 

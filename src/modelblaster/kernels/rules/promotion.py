@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from modelblaster.records.tensor import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Typed = tuple[DType | type, int]
 """A type and the number of dimensions; a Python number has its Python type and -1 dimensions."""

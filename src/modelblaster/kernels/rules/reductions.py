@@ -203,7 +203,7 @@ def _shifted(rows: Rows, x: Term) -> tuple[Term, Term]:
 
 
 @rule("self dim half_to_float")
-def _softmax(scope: Scope, self: Argument, dim: object, _: bool) -> None:
+def _softmax(scope: Scope, self: Argument, dim: object, _half_to_float: bool) -> None:
     rows = _rows(scope, self, dim)
     _, e = _shifted(rows, _as_result(scope, rows.source.term))
     scope.record(0, e * (1 / rows.sum(e)), rows.source.dims)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from modelblaster.kernels.dialect import CType
 from modelblaster.kernels.graph import Graph, Number, Refused, Term
 from modelblaster.kernels.ir import COMPUTE_TYPES
 from modelblaster.kernels.rules.promotion import Typed, result_type
 from modelblaster.kernels.space import Dims, Operand, Outside, Space, Value
 from modelblaster.records.plan import Argument, Library, Ref
 from modelblaster.records.tensor import DType, TensorSpec
+
+if TYPE_CHECKING:
+    from modelblaster.kernels.dialect import CType
 
 _WRAPS = {DType.INT8: "wrap_int8", DType.INT16: "wrap_int16", DType.UINT8: "wrap_uint8"}
 

@@ -102,6 +102,8 @@ INLINE shorts8 narrow_to_shorts(i32 v) {
 #endif
 #endif
 #if defined(__AVX2__) && LANES == 4
+typedef long long quads __attribute__((vector_size(32)));
+#define QUAD_TAIL ((quads)CONVERT(IOTA < (int32_t)n, i64))
 #undef LOADED_TAIL_float64
 #undef LOADED_TAIL_int64
 #undef STORED_TAIL_float64
@@ -109,10 +111,10 @@ INLINE shorts8 narrow_to_shorts(i32 v) {
 #undef MAX_NUMBER_f64
 #undef MIN_NUMBER_f64
 #undef SQRT_f64
-#define LOADED_TAIL_float64 return __builtin_ia32_maskloadpd256((const f64 *)p, CONVERT(IOTA < (int32_t)n, i64));
-#define LOADED_TAIL_int64 return __builtin_ia32_maskloadq256((const i64 *)p, CONVERT(IOTA < (int32_t)n, i64));
-#define STORED_TAIL_float64 __builtin_ia32_maskstorepd256((f64 *)p, CONVERT(IOTA < (int32_t)n, i64), v); return;
-#define STORED_TAIL_int64 __builtin_ia32_maskstoreq256((i64 *)p, CONVERT(IOTA < (int32_t)n, i64), v); return;
+#define LOADED_TAIL_float64 return __builtin_ia32_maskloadpd256((const f64 *)p, QUAD_TAIL);
+#define LOADED_TAIL_int64 return (i64)__builtin_ia32_maskloadq256((const quads *)p, QUAD_TAIL);
+#define STORED_TAIL_float64 __builtin_ia32_maskstorepd256((f64 *)p, QUAD_TAIL, v); return;
+#define STORED_TAIL_int64 __builtin_ia32_maskstoreq256((quads *)p, QUAD_TAIL, (quads)v); return;
 #define MAX_NUMBER_f64 return __builtin_ia32_maxpd256(a, b);
 #define MIN_NUMBER_f64 return __builtin_ia32_minpd256(a, b);
 #ifdef __clang__

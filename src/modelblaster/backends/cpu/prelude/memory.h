@@ -103,11 +103,11 @@ INLINE i32 float16_of_f32(f32 v) {
 //@ load_$D for float16 bfloat16 : load_uint16 f32_of_$D
 INLINE f32 load_$D(const uint16_t *p, int64_t n) { return f32_of_$D(load_uint16(p, n)); }
 
-//@ store_$D for float16 bfloat16 : store_uint16 $D_of_f32
-INLINE void store_$D(uint16_t *p, f32 v, int64_t n) { store_uint16(p, $D_of_f32(v), n); }
+//@ store_$D for float16 bfloat16 : store_uint16 ${D}_of_f32
+INLINE void store_$D(uint16_t *p, f32 v, int64_t n) { store_uint16(p, ${D}_of_f32(v), n); }
 
-//@ round_$D for float16 bfloat16 : f32_of_$D $D_of_f32
-INLINE f32 round_$D(f32 v) { return f32_of_$D($D_of_f32(v)); }
+//@ round_$D for float16 bfloat16 : f32_of_$D ${D}_of_f32
+INLINE f32 round_$D(f32 v) { return f32_of_$D(${D}_of_f32(v)); }
 
 //@ splat_$D for float32 float64 int32 int64
 INLINE $V splat_$D(const $E *p) { return *p - ($V){0}; }
@@ -158,8 +158,8 @@ INLINE void scatter_bool(uint8_t *p, int64_t stride, mask v, int64_t n) {
     scatter_uint8(p, stride, CONVERT(v & 1, i32), n);
 }
 
-//@ scatter_$D for float16 bfloat16 : $D_of_f32
+//@ scatter_$D for float16 bfloat16 : ${D}_of_f32
 INLINE void scatter_$D(uint16_t *p, int64_t stride, f32 v, int64_t n) {
-    i32 h = $D_of_f32(v);
+    i32 h = ${D}_of_f32(v);
     for (int k = 0; k < n; k++) p[k * stride] = (uint16_t)h[k];
 }
