@@ -133,8 +133,10 @@ class Backend(Protocol):
     def facts(self) -> Facts:
         """Ceilings, measured once for each device and kept under the home folder."""
 
-    def build(self, sources: tuple[Source, ...]) -> Build:
+    def build(self, sources: tuple[Source, ...], *, low_priority: bool = False) -> Build:
         """Compile, from a cache keyed by content where possible.
+
+        With `low_priority` the compiler yields to everything else: for builds beside a measurement.
 
         Raises:
             BuildFailure: the compiler or the inspection of the object refused.
