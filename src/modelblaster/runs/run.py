@@ -151,7 +151,7 @@ def find(home: Path, name: str) -> Run:
         return Run(Path(name).absolute())
     names = [run.name for run in _runs(home)]
     matching = [known for known in names if known == name] or [known for known in names if known.startswith(name)]
-    if len(matching) > 1:
+    if name and len(matching) > 1:
         raise RunError(f"{name!r} is the beginning of {len(matching)} runs: {', '.join(matching)}")
     if not name or not matching:
         raise RunError(f"there is no run {name!r} in {home / 'runs'}; `{LIST_COMMAND}` shows those there are")

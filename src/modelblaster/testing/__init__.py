@@ -1,0 +1,1 @@
+"""Conformance suites that every implementation of an interface must pass; shipped with the package."""
