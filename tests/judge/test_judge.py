@@ -299,6 +299,16 @@ def test_an_identity_is_no_relu_though_the_shipped_inputs_are_positive(reference
     assert {case.case for case in full.cases if case.set_aside} >= {"shipped"}
 
 
+def test_little_time_means_fewer_cases_but_never_too_few(reference: ReferenceProcess) -> None:
+    subject, backend = softmax_subject(), FakeBackend({"k": honest})
+    judge = Judge(backend, reference, Precision.FP32, 6, preparation_seconds=0.0)  # type: ignore[arg-type]
+    for _ in range(2):
+        full = judge.verify(subject, candidate(subject, "k"), build(), final=False)
+        assert full.passed
+        assert len([case for case in full.cases if case.set_aside is None]) == 3
+        assert any("no time" in (case.set_aside or "") for case in full.cases)
+
+
 class Suicidal(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         os.kill(os.getpid(), signal.SIGKILL)

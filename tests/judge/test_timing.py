@@ -131,17 +131,25 @@ def best(call: Callable[[], object]) -> float:
     return float(min(times))
 
 
+def ceilings(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> Facts:
+    """Ceilings measured as a backend does: the best of copying and reading, and of multiplying."""
+    n = x.numel()
+    moves = ((8 * n, lambda: out.copy_(x)), (4 * n, x.sum), (12 * n, lambda: torch.add(x, y, out=out)))
+    rate = max(nbytes / best(call) for nbytes, call in moves)
+    peak = 0.0
+    for size in (256, 512, 1024):
+        a, b = x[: size * size].view(size, size), y[: size * size].view(size, size)
+        peak = max(peak, 2 * size**3 / best(lambda a=a, b=b: a @ b))  # type: ignore[misc]
+    return Facts("here", 1, 32, 1 << 15, 1 << 19, 1 << 25, 0.0, peak * 1e9, (Ceiling(1, False, rate * 1e9),))
+
+
 def test_no_eager_time_is_refused() -> None:
-    """Ceilings measured as a backend does (best of copy and read), eager operations with their least bytes."""
+    """Eager operations with their least bytes and operations, against ceilings of this machine.
+
+    As the judge does, the ceilings are measured anew before a time is refused: others use this machine too.
+    """
     n = 1 << 21
     x, y, out = torch.rand(n), torch.rand(n), torch.empty(n)
-    rate = max(
-        8 * n / best(lambda: out.copy_(x)),
-        4 * n / best(x.sum),
-        12 * n / best(lambda: torch.add(x, y, out=out)),
-    )
-    peak = 2 * 512**3 / best(lambda: torch.mm(x[: 1 << 18].view(512, 512), y[: 1 << 18].view(512, 512)))
-    facts = Facts("here", 1, 32, 1 << 15, 1 << 19, 1 << 25, 0.0, peak * 1e9, (Ceiling(1, False, rate * 1e9),))
     table = x.view(2048, 1024)
     eager: dict[str, tuple[Callable[[], object], Work]] = {
         "copy": (lambda: out.copy_(x), Work(8 * n, 0)),
@@ -152,5 +160,9 @@ def test_no_eager_time_is_refused() -> None:
         "norm": (lambda: torch.nn.functional.layer_norm(table, (1024,)), Work(8 * n, 4 * n)),
         "matmul": (lambda: table[:512] @ table[:512].t(), Work(3 << 20, 2 * 512 * 512 * 1024)),
     }
+    facts = [ceilings(x, y, out)]
     for name, (call, work) in eager.items():
-        assert not physics.is_suspect(simple(best(call)), work, facts), name
+        taken = simple(best(call))
+        while len(facts) < 4 and all(physics.is_suspect(taken, work, found) for found in facts):
+            facts.append(ceilings(x, y, out))
+        assert not all(physics.is_suspect(taken, work, found) for found in facts), name

@@ -177,9 +177,16 @@ def _redraw(name: str, value: torch.Tensor, never: frozenset[str]) -> Callable[[
     if "running_var" in name:
         return lambda generator: (0.5 + 1.5 * torch.rand(shape, generator=generator)).to(dtype)
     deviation, mean = (float(part) for part in torch.std_mean(value.float(), correction=0))
-    if float(value.amin()) == float(value.amax()):
-        deviation, mean = 0.2, float(value.flatten()[0])
-    return lambda generator: (mean + deviation * torch.randn(shape, generator=generator)).to(dtype)
+    low, high = (float(bound) for bound in torch.aminmax(value))
+    if low == high:
+        deviation, mean = 0.2, low
+
+    def draw(generator: torch.Generator) -> torch.Tensor:
+        drawn = torch.randn(shape, generator=generator).mul_(deviation).add_(mean)
+        # Values that are never negative but differ may be variances under another name.
+        return (drawn.abs_() if low >= 0.0 and low != high else drawn).to(dtype)
+
+    return draw
 
 
 def _normal(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:

@@ -116,6 +116,10 @@ class Evidence:
             self._drawers[subject.key] = Drawer(subject, first_seed=first, frozen=frozen)
         return self._drawers[subject.key]
 
+    def has(self, subject: Subject, case: Case) -> bool:
+        """Whether the case is at hand, so that asking for it costs nothing."""
+        return (subject.key, case) in self._kept
+
     def prepared(self, subject: Subject, case: Case, *, keep: bool = True) -> Prepared:
         """The case with everything that is needed to judge it. `writes` counts how often the reference was reloaded.
 

@@ -7,6 +7,7 @@ and attributes that a module writes are put back afterwards.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,9 +18,14 @@ from modelblaster.program.library import interpret, prepare, reads
 from modelblaster.records.plan import Library, Ref, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from modelblaster.records.plan import Plan
+
+
+Run = Callable[..., object]
+Compiler = Callable[[Run], Run]
 
 
 class Hosted(Protocol):
@@ -37,10 +43,10 @@ class Hosted(Protocol):
     def oracle(self, index: int) -> dict[str, torch.Tensor]:
         """The same in float64."""
 
-    def calls(self, sets: Sequence[int], wrap: Callable[[Any], Any] | None) -> list[Callable[[], object]]:
+    def calls(self, sets: Sequence[int], wrap: Compiler | None) -> list[Callable[[], object]]:
         """A function without arguments for each set, to be timed. `wrap` is a compiler of functions."""
 
-    def untouched(self) -> Any:
+    def untouched(self) -> AbstractContextManager[None]:
         """A context at whose end everything is as it was."""
 
 
@@ -71,9 +77,9 @@ class HostedPlan:
         """Interpret the plan in float64."""
         return interpret(self._plan, self._tensors(index), as_double=True)
 
-    def calls(self, sets: Sequence[int], wrap: Callable[[Any], Any] | None) -> list[Callable[[], object]]:
+    def calls(self, sets: Sequence[int], wrap: Compiler | None) -> list[Callable[[], object]]:
         """The plan with its steps resolved before the clock starts."""
-        run: Any = _resolved(self._plan)
+        run: Run = _resolved(self._plan)
         if wrap is not None:
             run = wrap(run)
         return [_bound(run, self._tensors(index)) for index in sets]
@@ -149,9 +155,9 @@ class HostedModule:
             with self.untouched():
                 return interpret(self._plan, tensors, as_double=True)
 
-    def calls(self, sets: Sequence[int], wrap: Callable[[Any], Any] | None) -> list[Callable[[], object]]:
+    def calls(self, sets: Sequence[int], wrap: Compiler | None) -> list[Callable[[], object]]:
         """The module's own call."""
-        run: Any = self._module if wrap is None else wrap(self._module)
+        run: Run = self._module if wrap is None else wrap(self._module)
         return [_bound(run, *self._bound(self._sets[index])) for index in sets]
 
     @contextmanager

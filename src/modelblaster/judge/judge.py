@@ -6,6 +6,7 @@ exception that leaves is ReferenceFailure, when the reference itself cannot be a
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from typing import TYPE_CHECKING
@@ -43,7 +44,9 @@ class Judge:
     """Verdicts and timings for one run, on one backend and in one precision tier.
 
     `seed` decides the cases of screens and verifications; finalists also meet cases from a secret seed that is drawn
-    here. `remeasure` measures the ceilings anew: it is asked before a time is refused as impossible.
+    here. `remeasure` measures the ceilings anew: it is asked before a time is refused as impossible. Once the cases of
+    a subject took `preparation_seconds` (float64 is slow on large programs), the rest is set aside, but for the fewest
+    that prove anything.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Judge:
         *,
         remeasure: Callable[[], Facts] | None = None,
         compile_seconds: float = 60.0,
+        preparation_seconds: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
@@ -62,6 +66,9 @@ class Judge:
         self._secret = secrets.randbits(62)
         self._clock = clock
         self._cases = standard_cases(seed)
+        self._preparation_seconds = preparation_seconds
+        self._spent: dict[str, float] = {}
+        self._skipped: dict[str, set[Case]] = {}
         self._evidence = Evidence(reference, precision, seed)
         self._watch = Stopwatch(
             backend, reference, self._evidence, seed, remeasure=remeasure, compile_seconds=compile_seconds
@@ -168,8 +175,20 @@ class Judge:
         return tuple(_aside(prepared) for prepared in self._prepared(subject) if prepared.set_aside is not None)
 
     def _prepared(self, subject: Subject) -> Iterator[Prepared]:
+        """Every case in order; those for which there was no time once stay set aside."""
+        skipped = self._skipped.setdefault(subject.key, set())
+        usable = 0
         for case in self._cases:
-            yield self._evidence.prepared(subject, case)
+            is_late = self._spent.get(subject.key, 0.0) > self._preparation_seconds and usable >= FEWEST_CASES
+            if case in skipped or (is_late and not self._evidence.has(subject, case)):
+                skipped.add(case)
+                yield Prepared(case, set_aside="there was no time to prepare it")
+                continue
+            start = self._clock()
+            prepared = self._evidence.prepared(subject, case)
+            self._spent[subject.key] = self._spent.get(subject.key, 0.0) + self._clock() - start
+            usable += prepared.set_aside is None
+            yield prepared
 
     def _trial(
         self,
@@ -181,7 +200,7 @@ class Judge:
         sets: int,
         extra_seconds: float = 0.0,
     ) -> Trial:
-        deadline = min(30.0, 3.0 + 100.0 * first.eager_seconds) + extra_seconds
+        deadline = min(30.0, 5.0 + 100.0 * first.eager_seconds) + extra_seconds
         return Trial(self._backend, subject, candidate.plan, build, sets=sets, deadline_seconds=deadline)
 
     def _quick(

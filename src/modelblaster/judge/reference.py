@@ -9,7 +9,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
@@ -86,7 +85,7 @@ class ReferenceProcess:
         ours, theirs = socket.socketpair()
         if self._noise is not None:
             self._noise.close()
-        self._noise = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+        self._noise = os.fdopen(os.memfd_create("noise", os.MFD_CLOEXEC), "w+b")
         command = [sys.executable, "-m", "modelblaster.judge.reference_worker", str(theirs.fileno())]
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env=self._environment(), stdin=subprocess.DEVNULL,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from modelblaster.judge.channel import Closed, receive, send
-from modelblaster.judge.hosted import Hosted, HostedModule, HostedPlan
+from modelblaster.judge.hosted import Compiler, Hosted, HostedModule, HostedPlan, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,14 +142,15 @@ class Host:
         self._flushed.fill_(1)
 
 
-def _compiler() -> Callable[[Any], Any]:
+def _compiler() -> Compiler:
     import torch._inductor.config
 
     # Pools of compiler processes would outlive a deadline, and fork after torch has run threads.
     torch._inductor.config.compile_threads = 1
 
-    def compiled(target: Any) -> Any:
-        return torch.compile(target, dynamic=False)
+    def compiled(target: Run) -> Run:
+        made: Run = torch.compile(target, dynamic=False)
+        return made
 
     return compiled
 

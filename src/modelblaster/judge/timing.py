@@ -28,7 +28,7 @@ BLOCK_SECONDS = 0.06
 MIN_PAIRS = 6
 MAX_PAIRS = 60
 # The half width of the ratio's interval at which more samples would not change what is decided.
-TIGHT = 0.005
+TIGHT = 0.01
 
 
 @dataclass(frozen=True, slots=True)
