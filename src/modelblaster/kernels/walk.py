@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelblaster.kernels.dialect import LANES, CType
@@ -25,15 +25,15 @@ def walk(out: Lines, frame: Frame, step: Step, group: list[int]) -> None:
     shape = frame.shape
     units = group if shape.is_column else list(range(frame.unroll))
     targets = group if shape.is_column else [0]
-    flush = _flush_level(frame) if any(a.needs_total for a in step.accumulators) else None
+    chunks = _chunks(frame) if any(a.needs_total for a in step.accumulators) else None
     for accumulator in step.accumulators:
         for unit in units:
             out.add(*accumulator.declare(unit))
-        if flush is not None and accumulator.needs_total:
+        if chunks is not None and accumulator.needs_total:
             out.add(*(accumulator.declare_total(target) for target in targets))
-    _nested(out, frame, step, group, flush)
+    _nested(out, frame, step, group, chunks)
     for accumulator in step.accumulators:
-        from_total = flush is not None and accumulator.needs_total
+        from_total = chunks is not None and accumulator.needs_total
         if not shape.is_column and not from_total:
             out.add(*accumulator.join(units))
         for target in targets:
@@ -46,46 +46,59 @@ def _value(frame: Frame, node: int, unit: int) -> str:
     return f"v{node}_{unit}" if frame.shape.is_column else f"v{node}"
 
 
-def _flush_level(frame: Frame) -> int | None:
-    """After the loop at which position chains are flushed: len(loops) means within the innermost one, None never."""
+@dataclass(frozen=True, slots=True)
+class _Chunks:
+    """The loop at `position` runs in chunks of `size`, after each of which accumulators are flushed."""
+
+    position: int
+    size: int
+
+
+def _chunks(frame: Frame) -> _Chunks | None:
+    """Where chains of additions have to be cut; None if all are short."""
     sizes = [frame.shape.nest.axes[k].size for k in frame.shape.loops]
-    lanes = 1 if frame.shape.is_column else frame.lanes * frame.unroll
-    sizes[-1] = -(-sizes[-1] // lanes)
-    if math.prod(sizes) <= CHAIN:
-        return None
-    level = len(sizes)
-    while level > 0 and math.prod(sizes[level - 1 :]) <= CHAIN:
-        level -= 1
-    return level
+    step = 1 if frame.shape.is_column else frame.lanes * frame.unroll
+    # what is left after whole unrolled steps goes into the first accumulator
+    left = 0 if frame.shape.is_column else -(-(sizes[-1] % step) // frame.lanes)
+    sizes[-1] = sizes[-1] // step + left
+    inside = 1
+    for position in reversed(range(len(sizes))):
+        if inside * sizes[position] > CHAIN:
+            count = max(1, CHAIN // inside)
+            return _Chunks(position, count * (step if position == len(sizes) - 1 else 1))
+        inside *= sizes[position]
+    return None
 
 
-def _nested(out: Lines, frame: Frame, step: Step, group: list[int], flush: int | None) -> None:
+def _nested(out: Lines, frame: Frame, step: Step, group: list[int], chunks: _Chunks | None) -> None:
     """The loops around the innermost one, values that vary over them only, the innermost loop, flushes."""
     loops = frame.shape.loops
-    for axis in loops[:-1]:
-        name = frame.coordinates[axis]
-        out.open(f"for (int64_t {name} = 0; {name} < {extent(frame, axis)}; {name}++)")
-    _mid_values(out, frame, step, group)
-
-    def calls(units: list[int], length: str) -> list[str]:
-        return [step.call(unit, length, {}) for unit in units]
-
-    end = "to" if frame.shape.is_map else extent(frame, loops[-1])
-    start = "from" if frame.shape.is_map else "0"
-    if flush == len(loops):
-        chunk = CHAIN if frame.shape.is_column else CHAIN * frame.lanes * frame.unroll
-        out.open(f"for (int64_t chunk = 0; chunk < {end}; chunk += {chunk})")
-        out.add(f"const int64_t stop = chunk + {chunk} <= {end} ? chunk + {chunk} : {end};")
-        innermost(out, frame, group, ("chunk", "stop"), calls)
-        _flush(out, frame, step, group)
-        out.close()
-    else:
-        innermost(out, frame, group, (start, end), calls)
+    bounds = ["0"] * len(loops), [extent(frame, axis) for axis in loops]
+    if frame.shape.is_map:
+        bounds = ["from"], ["to"]
+    for position, axis in enumerate(loops):
+        start, end = bounds[0][position], bounds[1][position]
+        if chunks is not None and chunks.position == position:
+            start, end = open_chunk(out, end, chunks.size)
+        if position < len(loops) - 1:
+            name = frame.coordinates[axis]
+            out.open(f"for (int64_t {name} = {start}; {name} < {end}; {name}++)")
+        else:
+            _mid_values(out, frame, step, group)
+            innermost(out, frame, group, (start, end), lambda us, n: [step.call(u, n, {}) for u in us])
     for position in reversed(range(len(loops))):
         if position < len(loops) - 1:
             out.close()
-        if flush == position:
+        if chunks is not None and chunks.position == position:
             _flush(out, frame, step, group)
+            out.close()
+
+
+def open_chunk(out: Lines, end: str, size: int) -> tuple[str, str]:
+    """A loop over chunks of a loop up to `end`; returns the bounds of the loop inside."""
+    out.open(f"for (int64_t chunk = 0; chunk < {end}; chunk += {size})")
+    out.add(f"const int64_t stop = chunk + {size} <= {end} ? chunk + {size} : {end};")
+    return "chunk", "stop"
 
 
 def _flush(out: Lines, frame: Frame, step: Step, group: list[int]) -> None:
@@ -164,18 +177,17 @@ def online_walk(out: Lines, frame: Frame, steps: tuple[Step, Step], pair: tuple[
     _mid_values(out, frame, steps[0], group)
     end = extent(frame, shape.inner)
     chunk = ONLINE_ELEMENTS // (frame.unroll * frame.lanes) if shape.is_column else ONLINE_ELEMENTS
-    out.open(f"for (int64_t chunk = 0; chunk < {end}; chunk += {chunk})")
-    out.add(f"const int64_t stop = chunk + {chunk} <= {end} ? chunk + {chunk} : {end};")
+    bounds = open_chunk(out, end, chunk)
     for unit in units:
         out.add(f"{vector} {top.names(unit)[0]} = top_{unit if shape.is_column else 0};")
-    innermost(out, frame, group, ("chunk", "stop"), lambda us, n: [steps[0].call(u, n, {}) for u in us])
+    innermost(out, frame, group, bounds, lambda us, n: [steps[0].call(u, n, {}) for u in us])
     if not shape.is_column:
         out.add(*top.join(units))
     for unit in targets:
         _rescale(out, frame, (top.names(unit)[0], f"top_{unit}", f"sum_{unit}", f"base_{unit}"), pair)
     for unit in units:
         out.add(*total.declare(unit))
-    innermost(out, frame, group, ("chunk", "stop"), _second(frame, steps[1], pair[0]))
+    innermost(out, frame, group, bounds, _second(frame, steps[1], pair[0]))
     if not shape.is_column:
         out.add(*total.join(units))
     out.add(*(f"sum_{unit} = sum_{unit} + {total.names(unit)[0]};" for unit in targets))

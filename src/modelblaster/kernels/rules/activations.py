@@ -78,10 +78,6 @@ def _logit(x: Term, eps: Number | None) -> Term:
     return (x / (1 - x)).call("log")
 
 
-def _log_sigmoid(x: Term) -> Term:
-    return x.minimum(0) - (-x.call("abs")).call("exp").call("log1p")
-
-
 RULES: dict[str, Rule] = {
     "aten.relu.default": map_rule("self", lambda _, x: x.maximum(0)),
     "aten.relu6.default": map_rule("self", lambda _, x: _clamped(x, 0, 6)),
@@ -110,5 +106,4 @@ RULES: dict[str, Rule] = {
     "aten.prelu.default": map_rule("self weight", _prelu),
     "aten._prelu_kernel.default": map_rule("self weight", _prelu),
     "aten.logit.default": map_rule("self eps=None", _floating(_logit)),
-    "aten.log_sigmoid.default": map_rule("self", _floating(_log_sigmoid)),
 }
