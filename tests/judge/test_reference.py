@@ -120,6 +120,18 @@ def test_a_recurrent_module_uses_the_loaded_weights(reference: ReferenceProcess)
     torch.testing.assert_close(reference.oracle("lstm", 0)["out"].float(), wanted.detach())
 
 
+class Twice(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        y = x + 1
+        return y, x, y
+
+
+def test_returned_tensors_may_repeat_and_be_inputs(reference: ReferenceProcess) -> None:
+    reference.subject(module_subject("twice", Twice(), (3,), returns=("out", "x", "out")))
+    reference.load("twice", 0, {"x": torch.zeros(3)})
+    assert torch.equal(reference.eager("twice", 0)[0]["out"], torch.ones(3))
+
+
 def test_a_plan_is_interpreted_and_timed_around_a_ring(reference: ReferenceProcess) -> None:
     subject = Subject(
         key="plan", inputs=(spec("x", (8, 300)),), parameters=(), outputs=(spec("y", (8, 300)),),

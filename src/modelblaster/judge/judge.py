@@ -46,7 +46,7 @@ class Judge:
     `seed` decides the cases of screens and verifications; finalists also meet cases from a secret seed that is drawn
     here. `remeasure` measures the ceilings anew: it is asked before a time is refused as impossible. Once the cases of
     a subject took `preparation_seconds` (float64 is slow on large programs), the rest is set aside, but for the fewest
-    that prove anything.
+    that prove anything; `until` is the moment of the clock at which even those are.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Judge:
         remeasure: Callable[[], Facts] | None = None,
         compile_seconds: float = 60.0,
         preparation_seconds: float = math.inf,
+        until: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._backend = backend
@@ -67,6 +68,7 @@ class Judge:
         self._clock = clock
         self._cases = standard_cases(seed)
         self._preparation_seconds = preparation_seconds
+        self._until = until
         self._spent: dict[str, float] = {}
         self._skipped: dict[str, set[Case]] = {}
         self._evidence = Evidence(reference, precision, seed)
@@ -162,6 +164,18 @@ class Judge:
         """
         return self._watch.baselines(subject, seconds=seconds)
 
+    def eager(self, subject: Subject, *, seconds: float) -> Timing:
+        """The time of the reference alone, on the ring that candidates are screened on.
+
+        Raises:
+            ReferenceFailure: the reference cannot be asked.
+        """
+        return self._watch.eager(subject, seconds=seconds, max_ring_bytes=_SCREEN_RING_BYTES)
+
+    def ring_bytes(self, subject: Subject) -> int:
+        """Bytes that screens walk over."""
+        return self._watch.sets(subject, max_bytes=_SCREEN_RING_BYTES) * subject.set_bytes
+
     def unavailable(self, subject: Subject) -> Mapping[str, str]:
         """Baselines that could not be had, with the reason."""
         return self._watch.unavailable(subject)
@@ -180,6 +194,7 @@ class Judge:
         usable = 0
         for case in self._cases:
             is_late = self._spent.get(subject.key, 0.0) > self._preparation_seconds and usable >= FEWEST_CASES
+            is_late = is_late or self._clock() > self._until
             if case in skipped or (is_late and not self._evidence.has(subject, case)):
                 skipped.add(case)
                 yield Prepared(case, set_aside="there was no time to prepare it")

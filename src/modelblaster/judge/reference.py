@@ -263,7 +263,7 @@ def _registration(subject: Subject) -> tuple[str, dict[str, Any]]:
         return "plan", {"plan": subject.plan}
     options = {
         "payload": _pickled(subject.module), "arguments": subject.call_arguments(),
-        "outputs": tuple(spec.name for spec in subject.outputs),
+        "outputs": subject.returned_names(),
         "mutated": tuple(spec.name for spec in subject.mutated),
         "train": subject.mode is Mode.TRAIN, "plan": subject.plan,
     }  # fmt: skip

@@ -87,6 +87,13 @@ class Stopwatch:
                 found[name] = timing(samples, Protocol("alone", (*self._environment(sets), *environment), self._seed))
         return found
 
+    def eager(self, subject: Subject, *, seconds: float, max_ring_bytes: int) -> Timing:
+        """Eager alone, on a ring of this size."""
+        sets = self.sets(subject, max_bytes=max_ring_bytes)
+        self._load_ring(subject, sets)
+        samples, environment = self._alone(subject, "eager", sets, seconds)
+        return timing(samples, Protocol("alone", (*self._environment(sets), *environment), self._seed))
+
     def compare(
         self, subject: Subject, trial: Trial, *, final: bool, seconds: float, exclusive: bool, baseline: str
     ) -> Comparison | str:

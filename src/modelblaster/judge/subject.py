@@ -24,9 +24,12 @@ class Subject:
     """One reference and its border.
 
     `shipped(seed)` gives a value for every input, parameter and mutated buffer, as the problem makes them; parameters
-    may be equal for every seed. The reference is `module` where there is one, called with `arguments` (a pytree in
-    which `Ref(name)` stands for an input; by default the inputs in order), else `plan`. A `plan` beside a module is the
-    captured program: it serves where the module cannot run in float64 and to judge index outputs.
+    may be equal for every seed.
+
+    The reference is `module` where there is one, called with `arguments` (a pytree in which `Ref(name)` stands for an
+    input; by default the inputs in order), else `plan`. `returns` names the tensors that the module returns, in
+    pytree order (a name may come twice; by default the outputs in order). A `plan` beside a module is the captured
+    program: it serves where the module cannot run in float64 and to judge index outputs.
 
     `frozen` names parameters whose shipped values are part of the program and are never redrawn. `work` is what the
     subject must do at least; without it the gate of physics stays open.
@@ -41,6 +44,7 @@ class Subject:
     plan: Plan | None = None
     module: torch.nn.Module | None = None
     arguments: tuple[object, ...] | None = None
+    returns: tuple[str, ...] | None = None
     mode: Mode = Mode.EVAL
     frozen: frozenset[str] = frozenset()
     work: Work | None = None
@@ -63,6 +67,10 @@ class Subject:
     def call_arguments(self) -> tuple[object, ...]:
         """The module's positional arguments, with `Ref` in the place of inputs."""
         return self.arguments if self.arguments is not None else tuple(Ref(spec.name) for spec in self.inputs)
+
+    def returned_names(self) -> tuple[str, ...]:
+        """Names of the tensors that the module returns, in pytree order."""
+        return self.returns if self.returns is not None else tuple(spec.name for spec in self.outputs)
 
     def border_problem(self, plan: Plan) -> str | None:
         """Why a candidate's plan is not an implementation of this subject, or None if its border is the same."""
