@@ -133,6 +133,12 @@ class Backend(Protocol):
     def facts(self) -> Facts:
         """Ceilings, measured once for each device and kept under the home folder."""
 
+    def remeasure(self) -> Facts:
+        """The ceilings measured now, the better of old and new kept: before a time is refused as impossible."""
+
+    def prepare(self, plan: Plan) -> None:
+        """Start, without waiting, what a session for a plan like this one will need and what takes long to start."""
+
     def build(self, sources: tuple[Source, ...], *, low_priority: bool = False) -> Build:
         """Compile, from a cache keyed by content where possible.
 
@@ -156,3 +162,6 @@ class Backend(Protocol):
         Raises:
             ToolchainError: what runs plans in a process cannot be built here.
         """
+
+    def close(self) -> None:
+        """End what was started and give kept memory back. May be called twice."""

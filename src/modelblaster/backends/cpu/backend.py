@@ -155,6 +155,28 @@ class CpuBackend:
 
         return read_or_measure(self)
 
+    def remeasure(self) -> Facts:
+        """Ceilings measured now, the better of old and new kept.
+
+        Raises:
+            StorageError: the home folder cannot be written.
+        """
+        from modelblaster.backends.cpu.facts import remeasure
+
+        return remeasure(self)
+
+    def prepare(self, plan: Plan) -> None:
+        """Start the torch process where a plan has library steps: importing torch takes it seconds."""
+        if _has_library((*plan.setup, *plan.steps)):
+            self.torch_host.start()
+
+    def close(self) -> None:
+        """End the torch process and give kept memory back. May be called twice."""
+        if "torch_host" in self.__dict__:
+            self.torch_host.close()
+        if "store" in self.__dict__:
+            self.store.close()
+
     def build(self, sources: tuple[Source, ...], *, low_priority: bool = False) -> Build:
         """Compile and inspect.
 

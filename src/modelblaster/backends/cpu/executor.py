@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from modelblaster.backends.cpu.pool import Pool
-
     from modelblaster.backends.flat import Flat, FlatStep, Placed, Region
 
 _KEPT = frozenset({Role.PARAMETER, Role.MUTATED, Role.DERIVED, Role.SCRATCH})
@@ -63,13 +62,18 @@ class PlanExecutor:
         for step in self._setup:
             step()
 
-    def __call__(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Outputs by name, freshly allocated or as a library call returned them."""
+    def __call__(self, inputs: Mapping[str, torch.Tensor], *, is_poisoned: bool = False) -> dict[str, torch.Tensor]:
+        """Outputs by name, freshly allocated or as a library call returned them.
+
+        With `is_poisoned`, memory that the plan is to write holds NaN in every floating type before.
+        """
         for name, tensor in inputs.items():
             if name in self._index:
                 self._put(self._index[name], tensor)
         for index in self._outputs:
             self._put(index, _allocate(self._flat.regions[index]))
+        if is_poisoned:
+            self._poison()
         for step in self._steps:
             step()
         results = {name: self._tensor(placed) for name, placed in self._flat.results.items()}
@@ -78,13 +82,12 @@ class PlanExecutor:
                 self._tensors[index] = None
         return results
 
-    def scratch(self) -> list[torch.Tensor]:
-        """Memory that lives within one call, for the caller to poison."""
-        return [
-            tensor
-            for region, tensor in zip(self._flat.regions, self._tensors, strict=True)
-            if region.role is Role.SCRATCH and tensor is not None
-        ]
+    def _poison(self) -> None:
+        for index, region in enumerate(self._flat.regions):
+            tensor = self._tensors[index]
+            if tensor is not None and region.role in (Role.SCRATCH, Role.OUTPUT):
+                flat = tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0)
+                flat.view(torch.uint8).fill_(0xFF)
 
     def _compile(self, steps: Sequence[FlatStep]) -> list[Callable[[], None]]:
         compiled: list[Callable[[], None]] = []
