@@ -17,8 +17,8 @@ from modelblaster.records.facts import Ceiling, Facts
 from modelblaster.records.plan import Attribute, Buffer, Library, Ref, Role
 from modelblaster.records.tensor import DType, TensorSpec
 
-FLAGS = ["-O2", "-march=native", "-ffreestanding", "-nostdlib", "-shared", "-fPIC", "-fvisibility=hidden",
-         "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wno-psabi", "-Wno-unused"]  # fmt: skip
+FLAGS = ["-std=gnu11", "-O2", "-march=native", "-ffreestanding", "-nostdlib", "-shared", "-fPIC", "-fvisibility=hidden",
+         "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wall", "-Wno-psabi", "-Wno-unused"]  # fmt: skip
 FACTS = Facts("test", 2, 32, 32 << 10, 512 << 10, 32 << 20, 2000.0, 2e11, (Ceiling(1 << 20, True, 2e10),))
 DIALECT = CpuDialect(32)
 
@@ -55,7 +55,8 @@ class Traced:
 
 def trace(function, *inputs):
     """Library steps of a function, its inputs by name and its outputs in float64 where they are floating."""
-    module = make_fx(lambda *tensors: function(*tensors))(*inputs)
+    # through a lambda: tracing refuses default arguments
+    module = make_fx(lambda *tensors: function(*tensors))(*inputs)  # noqa: PLW0108
     steps, specs, values, placed = [], {}, {}, {}
     waiting = iter(inputs)
     outputs = []
@@ -221,9 +222,7 @@ def emitted_of(cases, schedules=None):
         nest = fuse(traced)
         assert nest is not None, f"{name} was refused: {[s.overload for s in traced.steps]}"
         for schedule in schedules(nest) if schedules else [default(nest, FACTS)]:
-            sources, plan = emit(
-                nest, schedule, BodyDialect(32), prefix=f"k{len(found)}", buffers=border(traced, nest)
-            )
+            sources, plan = emit(nest, schedule, BodyDialect(32), prefix=f"k{len(found)}", buffers=border(traced, nest))
             found.append(Emitted(name, traced, nest, schedule, sources[0].text, plan))
     return found
 

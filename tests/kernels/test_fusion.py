@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from kernel_harness import border, check_all, fuse, trace
 
 from modelblaster.kernels.builder import NestBuilder

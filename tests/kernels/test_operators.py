@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from kernel_harness import check_all
 
 from modelblaster.kernels.operators import RULES, covers
@@ -59,24 +59,24 @@ SCALAR = {
     "clamp min": lambda x: torch.clamp(x, min=0.1), "lt s": lambda x: x < 0.5, "ge s": lambda x: x >= 0.5,
     "eq s": lambda x: x == 0, "masked_fill": lambda x: x.masked_fill(x > 0, -1.0),
     "addcdiv": lambda x: torch.addcdiv(x, x, x * x + 1, value=2), "full_like": lambda x: x + torch.full_like(x, 0.25),
-    "zeros_like": lambda x: torch.where(x > 0, x, torch.zeros_like(x)), "lone constant": lambda x: torch.ones_like(x),
+    "zeros_like": lambda x: torch.where(x > 0, x, torch.zeros_like(x)), "lone constant": torch.ones_like,
     "scalar_tensor": lambda x: torch.where(x > 0, x, torch.scalar_tensor(0.5, dtype=x.dtype)),
 }  # fmt: skip
 LAST = {
     "sum": lambda x, d: x.sum(d), "sum keep": lambda x, d: x.sum(d, keepdim=True), "mean": lambda x, d: x.mean(d),
     "amax": lambda x, d: x.amax(d), "amin": lambda x, d: x.amin(d), "var": lambda x, d: x.var(d),
-    "std": lambda x, d: x.std(d, correction=0), "var_mean": lambda x, d: torch.var_mean(x, d),
+    "std": lambda x, d: x.std(d, correction=0), "var_mean": torch.var_mean,
     "norm2": lambda x, d: torch.linalg.vector_norm(x, 2, d), "norm1": lambda x, d: torch.linalg.vector_norm(x, 1, d),
     "norm inf": lambda x, d: torch.linalg.vector_norm(x, float("inf"), d),
     "norm -inf": lambda x, d: torch.linalg.vector_norm(x, float("-inf"), d),
     "norm 0": lambda x, d: torch.linalg.vector_norm(x, 0, d), "norm 3": lambda x, d: torch.linalg.vector_norm(x, 3, d),
     "any": lambda x, d: torch.any(x > 2.5, d), "all": lambda x, d: torch.all(x > -2.5, d),
-    "logsumexp": lambda x, d: torch.logsumexp(x, d),
+    "logsumexp": torch.logsumexp,
 }  # fmt: skip
 ONE_DIM = {
-    "softmax": torch.softmax, "log_softmax": torch.log_softmax, "argmax": lambda x, d: torch.argmax(x, d),
-    "argmin": lambda x, d: torch.argmin(x, d, keepdim=True), "max": lambda x, d: torch.max(x, d),
-    "min": lambda x, d: torch.min(x, d), "prod": lambda x, d: torch.prod(x, d), "l1": lambda x, d: x.norm(1, d),
+    "softmax": torch.softmax, "log_softmax": torch.log_softmax, "argmax": torch.argmax,
+    "argmin": lambda x, d: torch.argmin(x, d, keepdim=True), "max": torch.max,
+    "min": torch.min, "prod": torch.prod, "l1": lambda x, d: x.norm(1, d),
 }  # fmt: skip
 WHOLE = {
     "sum": torch.sum, "mean": torch.mean, "max": torch.max, "min": torch.min, "argmax": torch.argmax,
@@ -96,7 +96,7 @@ def test_binary_maps_with_broadcasting():
     cases += [(f"{n} row", f, (X, ROW)) for n, f in list(BINARY.items())[:6]]
     cases += [(f"{n} column", f, (X, COLUMN)) for n, f in list(BINARY.items())[:6]]
     cases += [("outer", torch.mul, (ROW.view(13, 1), randn(5))), ("zero-dim", torch.add, (X, torch.tensor(0.3)))]
-    cases += [("prelu", lambda x, w: A._prelu_kernel(x, w), (X, COLUMN))]
+    cases += [("prelu", A._prelu_kernel, (X, COLUMN))]
     check_all(cases)
 
 
@@ -172,9 +172,14 @@ def test_integers_and_booleans():
         "not": torch.logical_not, "float": lambda m: m.float(), "sum": lambda m: m.sum(2), "any": lambda m: m.any(0),
         "and": lambda m: m & ~m, "long": lambda m: m.long(), "eq": lambda m: m == True,  # noqa: E712
     }.items()]  # fmt: skip
-    cases += [("to int", lambda x: (x * 3).int(), (X,)), ("to uint8", lambda x: (x.abs() * 30).to(torch.uint8), (X,)),
-              ("where mask", lambda m, x: torch.where(m, x, 0.5), (MASK, X)), ("mixed", torch.add, (X, INTS)),
-              ("to long", lambda x: x.long(), (X,)), ("bitwise", lambda x, y: (x & y) ^ (x | 5), (INTS, INTS + 3))]
+    cases += [
+        ("to int", lambda x: (x * 3).int(), (X,)),
+        ("to uint8", lambda x: (x.abs() * 30).to(torch.uint8), (X,)),
+        ("where mask", lambda m, x: torch.where(m, x, 0.5), (MASK, X)),
+        ("mixed", torch.add, (X, INTS)),
+        ("to long", lambda x: x.long(), (X,)),
+        ("bitwise", lambda x, y: (x & y) ^ (x | 5), (INTS, INTS + 3)),
+    ]
     check_all(cases)  # fmt: skip
 
 

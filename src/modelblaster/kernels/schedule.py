@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 ROW, COLUMN = "row", "column"
 MAX_UNROLL = 16
+PAGE_BYTES = 4096
+SPLIT_POINTS = 32768
+"""Points of a domain from which another launch (a few microseconds) is worth a second thread."""
 MIN_BLOCK, MAX_BLOCK = 256, 1 << 20
 PIECE_BYTES = 64 << 10
 """Bytes that one piece of work handed to a thread should move: large enough to hide the hand-out (about 100 ns)."""
@@ -71,21 +74,31 @@ def most_lanes(nest: Nest, facts: Facts) -> int:
 
 def is_legal(nest: Nest, schedule: Schedule, facts: Facts) -> bool:
     """Whether the emitter can write this schedule for this nest, and it makes sense on this device."""
-    reducing = bool(nest.reduced)
-    parallel = [axis for axis in nest.axes if not axis.reduced]
-    lanes = schedule.lanes
-    checks = (
-        schedule.mode in (ROW, COLUMN) and (schedule.mode == ROW or (reducing and bool(parallel))),
-        lanes >= 2 and lanes & (lanes - 1) == 0 and lanes <= most_lanes(nest, facts),
-        1 <= schedule.unroll <= MAX_UNROLL,
-        schedule.grain >= 1,
-        MIN_BLOCK <= schedule.block <= MAX_BLOCK and schedule.block % (lanes * schedule.unroll) == 0,
-        not schedule.stream or has_wide_stores(nest),
-        not schedule.online or (is_online_possible(nest) and schedule.pieces == 1 and not schedule.keep),
-        not schedule.keep or is_keep_legal(nest, schedule, facts),
-        schedule.pieces == 1 or (reducing and 2 <= schedule.pieces <= split_size(nest)),
+    return _is_well_formed(nest, schedule, facts) and _options_are_legal(nest, schedule, facts)
+
+
+def _is_well_formed(nest: Nest, schedule: Schedule, facts: Facts) -> bool:
+    lanes, step = schedule.lanes, max(1, schedule.lanes * schedule.unroll)
+    has_rows = bool(nest.reduced) and len(nest.reduced) < len(nest.axes)
+    return (
+        (schedule.mode == ROW or (schedule.mode == COLUMN and has_rows))
+        and 2 <= lanes <= most_lanes(nest, facts)
+        and lanes & (lanes - 1) == 0
+        and 1 <= schedule.unroll <= MAX_UNROLL
+        and schedule.grain >= 1
+        and MIN_BLOCK <= schedule.block <= MAX_BLOCK
+        and schedule.block % step == 0
     )
-    return all(checks)
+
+
+def _options_are_legal(nest: Nest, schedule: Schedule, facts: Facts) -> bool:
+    whole = schedule.pieces == 1
+    return (
+        (not schedule.stream or has_wide_stores(nest))
+        and (not schedule.online or (is_online_possible(nest) and whole and not schedule.keep))
+        and (not schedule.keep or is_keep_legal(nest, schedule, facts))
+        and (whole or (bool(nest.reduced) and 2 <= schedule.pieces <= split_size(nest)))
+    )
 
 
 def has_wide_stores(nest: Nest) -> bool:
@@ -131,10 +144,11 @@ def _mode(nest: Nest, lanes: int) -> str:
     parallel = [k for k, axis in enumerate(nest.axes) if not axis.reduced]
     if not nest.reduced or not parallel:
         return ROW
-    innermost_reduced, innermost_parallel = nest.reduced[-1], parallel[-1]
-    if innermost_parallel > innermost_reduced:
-        return ROW if nest.axes[innermost_parallel].size < lanes // 2 <= nest.axes[innermost_reduced].size else COLUMN
-    return COLUMN if nest.axes[innermost_reduced].size < lanes // 2 <= nest.axes[innermost_parallel].size else ROW
+    reduced, rows = nest.axes[nest.reduced[-1]].size, nest.axes[parallel[-1]].size
+    if parallel[-1] > nest.reduced[-1]:
+        return ROW if rows < lanes // 2 <= reduced else COLUMN
+    # a row of less than two vectors is mostly tail and sums across lanes: gather whole rows into the lanes instead
+    return COLUMN if reduced < 2 * lanes <= rows else ROW
 
 
 def _unroll(nest: Nest, mode: str, lanes: int) -> int:
@@ -143,6 +157,9 @@ def _unroll(nest: Nest, mode: str, lanes: int) -> int:
     if mode == ROW:
         return 4
     parallel = [axis.size for axis in nest.axes if not axis.reduced]
+    lane = Shape.of(nest, mode).lane
+    if any(n.strides[lane] not in (0, 1) for n in nest.nodes if isinstance(n, Load)):
+        return 1  # gathering is what takes the time, and it is long code
     sums_only = all(not isinstance(n, Reduce) or n.combiner == SUM for n in nest.nodes)
     wide = 8 if sums_only and not any(isinstance(n, Apply) and n.op == "exp" for n in nest.nodes) else 4
     while wide > 1 and parallel[-1] < wide * lanes:
@@ -172,9 +189,19 @@ def _pieces(nest: Nest, facts: Facts, mode: str, step: int) -> int:
         return 1
     shape = Shape.of(nest, mode)
     units = shape.units(step)
-    if units >= 2 * facts.threads or shape.row_size * units < 32768:
+    wanted = 4 * facts.threads // max(1, units)
+    if mode == COLUMN and nest.family == "row_reduction" and _hops(nest, shape):
+        wanted = max(wanted, 4 * facts.threads)
+    elif units >= 2 * facts.threads or shape.row_size * units < SPLIT_POINTS:
         return 1
-    return min(split_size(nest), max(2, 4 * facts.threads // units))
+    return min(split_size(nest), max(2, wanted))
+
+
+def _hops(nest: Nest, shape: Shape) -> bool:
+    """Whether a group of columns touches a new page with every step down a long row: better in pieces."""
+    strides = [n.strides[shape.inner] * n.dtype.itemsize for n in nest.nodes if isinstance(n, Load)]
+    is_single = sum(p.walks for p in shape.passes) == 1
+    return is_single and max(strides, default=0) >= PAGE_BYTES // 2 and shape.row_size >= 4096
 
 
 def grain(nest: Nest, facts: Facts, schedule: Schedule) -> int:

@@ -269,6 +269,9 @@ CONSTANTS: dict[str, Rule] = {
     "aten.scalar_tensor.default": _constant("s"),
     "aten.zeros.default": _constant("size", 0),
     "aten.ones.default": _constant("size", 1),
+    "aten.new_full.default": _constant("self size fill_value"),
+    "aten.new_zeros.default": _constant("self size", 0),
+    "aten.new_ones.default": _constant("self size", 1),
     "aten.zeros_like.default": _constant("self", 0),
     "aten.ones_like.default": _constant("self", 1),
 }

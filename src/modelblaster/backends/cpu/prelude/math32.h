@@ -155,16 +155,41 @@ INLINE f32 cos_f32(f32 x) {
     return sine_or_cosine_f32(r, quadrant + 1);
 }
 
-//@ pow_f32 : exp_f64 log_f64 abs_f32 copysign_f32 select_f32 round_f32
-/* exp(y log|x|) in double precision; a negative base needs an integer exponent, an odd one keeps the sign. */
+//@ log2_wide_f32 : select_f32 select_f64
+/* log2(a) of a >= 0 to 1e-11 of itself, in double precision: as log_f64 with a shorter R (fit_polynomials.py). */
+INLINE f64 log2_wide_f32(f32 a) {
+    mask tiny = CONVERT(a < 0x1p-126f, mask);
+    f32 y = select_f32(tiny, a * 0x1p23f, a);
+    i32 e = ((i32)y - 0x3f3504f3) >> 23;
+    f64 f = CONVERT((f32)((i32)y - (e << 23)) - 1.0f, f64);
+    f64 n = CONVERT(CONVERT(e, f32) - select_f32(tiny, F32(23.0f), F32(0.0f)), f64);
+    f64 s = f / (2.0 + f);
+    f64 w = s * s;
+    f64 p = 0.19364479018873755153 * w + 0.22191306816763852329;
+    p = p * w + 0.28571756017775239916;
+    p = p * w + 0.3999999879007439753;
+    p = p * w + 0.66666666667380425498;
+    f64 l = s * (2.0 + p * w) * 1.44269504088896338700 + n;
+    f32 edge = select_f32(CONVERT(a == 0.0f, mask), F32(-__builtin_inff()), a);
+    return select_f64(CONVERT(a == 0.0f, mask) | ~CONVERT(a < __builtin_inff(), mask), CONVERT(edge, f64), l);
+}
+
+//@ pow_f32 : log2_wide_f32 exp_reduced_f32 power_of_two_f32 max_number_f64 min_number_f64 abs_f32 select_f32 round_f32
+/* 2^(y log2|x|); a negative base needs an integer exponent, an odd one keeps the sign. */
 INLINE f32 pow_f32(f32 x, f32 y) {
-    f64 l = log_f64(CONVERT(abs_f32(x), f64));
-    f32 size = CONVERT(exp_f64(CONVERT(y, f64) * l), f32);
+    const double wide_magic = 6755399441055744.0;
+    const float magic = 12582912.0f;
+    f64 t = CONVERT(y, f64) * log2_wide_f32(abs_f32(x));
+    t = max_number_f64(F64(-151.0), min_number_f64(F64(129.0), t));
+    f64 whole = (t + wide_magic) - wide_magic;
+    f32 n = CONVERT(whole, f32), r = CONVERT(t - whole, f32) * 0.693147181f;
+    f32 half = (n * 0.5f + magic) - magic;
+    f32 size = (exp_reduced_f32(r) * (r * r) + r) + 1.0f;
+    size = size * power_of_two_f32(half + magic) * power_of_two_f32(n - half + magic);
     mask integer = CONVERT(round_f32(y) == y, mask);
     f32 halves = y * 0.5f;
     mask odd = integer & CONVERT(round_f32(halves) != halves, mask);
-    mask negative = CONVERT((i32)x < 0, mask);
-    f32 result = select_f32(negative & odd, -size, size);
+    f32 result = select_f32(CONVERT((i32)x < 0, mask) & odd, -size, size);
     f32 infinite = F32(__builtin_inff());
     mask bad = CONVERT(x < 0.0f, mask) & ~integer & CONVERT(x != -infinite, mask) & CONVERT(abs_f32(y) != infinite, mask);
     result = select_f32(bad, F32(__builtin_nanf("")), result);
