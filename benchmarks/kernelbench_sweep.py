@@ -109,8 +109,8 @@ def attempt(path: Path, constants: list[str], seconds: float, home: str) -> dict
     except ValueError:
         return {"outcome": "no result", "detail": " | ".join(lines[-3:]), "wall_seconds": wall}
     return {
-        "outcome": result["verdict"]["cause"],
-        "detail": result["verdict"].get("detail") or "",
+        "outcome": result["verdict"],
+        "detail": result["reason"],
         "wall_seconds": wall,
         "kind": (result["best"] or {}).get("kind"),
         "speedup": result["speedup"]["over_eager"],

@@ -53,7 +53,7 @@ def attempt(path: Path, seconds: float, home: str) -> dict[str, Any]:
     result = json.loads(done.stdout)
     return {
         "problem": path.stem,
-        "verdict": result["verdict"]["cause"],
+        "verdict": result["verdict"],
         "kind": result["best"]["kind"],
         "over_eager": result["speedup"]["over_eager"],
         "over_eager_ci95": result["speedup"]["over_eager_ci95"],

@@ -59,6 +59,15 @@ class Options:
     home: Path | None = None
 
 
+def require_backend(name: str) -> None:
+    """Refuse a backend that does not exist, before anything else is loaded.
+
+    Raises:
+        BackendError: there is none of this name; the message lists those there are.
+    """
+    registry.get(name)
+
+
 def optimize(
     module: torch.nn.Module,
     example_inputs: Sequence[Any],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 # Resamples of a bootstrap: more would move a 95 % bound by less than the noise of the samples themselves.
 RESAMPLES = 1000
+FEWEST_SAMPLES = 5
 
 
 def median(samples: Sequence[float]) -> float:
@@ -41,12 +43,16 @@ def ratio(
 
     Each pair of neighbouring blocks gives one ratio of medians, so that a machine that slows down for a while slows
     both sides of a pair; the pairs are what is resampled. With a single pair, the samples inside it are resampled.
+    Fewer than FEWEST_SAMPLES on a side prove nothing, and the interval says so: it has no end.
 
     Raises:
         ValueError: no blocks, or not as many on both sides.
     """
     if len(baseline) != len(candidate) or not baseline:
         raise ValueError("paired blocks are needed on both sides")
+    if min(sum(map(len, baseline)), sum(map(len, candidate))) < FEWEST_SAMPLES:
+        values = [median([sample for block in side for sample in block]) for side in (baseline, candidate)]
+        return values[0] / values[1], (0.0, math.inf)
     if len(baseline) == 1:
         return _ratio_of_samples(baseline[0], candidate[0], seed)
     pairs = np.log([median(a) / median(b) for a, b in zip(baseline, candidate, strict=True)])

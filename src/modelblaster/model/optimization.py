@@ -53,9 +53,11 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 12.0
 # What the search leaves to the last proof: a part of the budget, and not more than this.
 _PROOF_PART, _PROOF_SECONDS = 0.15, 10.0
+# A budget that loading has used up is overrun by this much, so that every program sees a candidate.
+_LEAST_SEARCH_SECONDS = 3.0
 # torch.compile takes 5 to 20 seconds on a small program: a budget below this has no room for it.
 _COMPILE_FROM_SECONDS = 20.0
-_COMPILE_PART, _COMPILE_SECONDS = 0.35, 90.0
+_COMPILE_PART, _COMPILE_SECONDS = 0.25, 90.0
 _BASELINE_PART, _BASELINE_SECONDS = 0.1, 3.0
 _COMPARE_SECONDS = 10.0
 # Of the budget, for the cases of one subject.
@@ -208,7 +210,9 @@ class Optimization:
         granted = self._task.budget
         if leaves_proof and granted.seconds is not None:
             reserve = min(_PROOF_PART * granted.seconds, _PROOF_SECONDS)
-            granted = replace(granted, seconds=granted.seconds - reserve)
+            used = self._state.seconds + time.monotonic() - self._started
+            least = min(used + _LEAST_SEARCH_SECONDS, granted.seconds + GRACE_SECONDS / 2)
+            granted = replace(granted, seconds=max(granted.seconds - reserve, least))
         return Budget(
             granted,
             time.monotonic,

@@ -26,6 +26,7 @@ def as_data(result: Result) -> dict[str, object]:
         "size": result.size,
         "lint": list(result.lint),
         "verdict": str(result.verdict.cause),
+        "reason": result.verdict.detail,
         "baselines": {"eager": _timing(result.eager), "compile": _timing(result.compiled)},
         "best": {"kind": str(best.kind), "median_ns": _finite(best.median_ns), "ci95_ns": _pair(best.ci95_ns)},
         "speedup": {
