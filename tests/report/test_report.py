@@ -18,7 +18,7 @@ from modelblaster.records.verdict import Cause, Stage, Verdict
 from modelblaster.report.console import _View, shown
 from modelblaster.report.picture import Picture
 from modelblaster.report.result import SCHEMA, as_data, as_json
-from modelblaster.report.words import duration, seconds, slot_label
+from modelblaster.report.words import duration, seconds, slot_label, timed
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "schema.md").read_text(encoding="utf-8")
 KEPT = dataclasses.replace(
@@ -55,6 +55,7 @@ def test_the_object_has_exactly_the_documented_fields() -> None:
         "size": None,
         "lint": None,
         "verdict": None,
+        "reason": None,
         "baselines": ["compile", "eager"],
         "best": ["ci95_ns", "kind", "median_ns"],
         "speedup": ["algebra", "kernel", "over_eager", "over_eager_ci95", "over_strongest"],
@@ -126,7 +127,8 @@ def test_plain_lines() -> None:
     assert lines[1] == "2 slots, 1 of them for kernels of our own"
     assert "eager: 2.00 ms" in lines
     assert "compile: not measured: no compiler" in lines
-    assert "step 1: mul+gelu, map, unroll: 100 ns (because), kept: 1.00x so far" in lines
+    assert "step 1: mul+gelu, map, unroll: 100 ns (because), kept" in lines
+    assert "mul+gelu: 2.00x as fast as its reference, the program about 1.82x" in lines
     assert "step 2: mul+gelu, map, unroll: wrong (wrong: rms 1 over 1e-5)" in lines
     assert "mul+gelu: closed, every technique is exhausted" in lines
     assert "whole program: passed, 2.00x as fast as eager" in lines
@@ -138,12 +140,13 @@ def test_the_final_table(is_terminal: bool) -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", told(is_terminal=is_terminal))
     end = text[text.rindex("problems/[softmax].py  (fake, fp32, eval, default size)") :]
     for words in (
-        "2.00 ms [1.80 ms, 2.20 ms]",
+        "2.00 ms [1.80, 2.20]",
         "2.00x [1.90, 2.10]",
-        "1.50x (over the strongest)",
+        "1.50x over the strongest",
         "kernels of its own",
-        "75.0%",
-        "the library's",
+        "map 510751 x3",
+        "75%",
+        "library",
         "unroll",
         "passed (final checks)",
         "a wall [strong]",
@@ -219,6 +222,11 @@ def test_a_picture_without_measurements_claims_nothing() -> None:
 )  # fmt: skip
 def test_durations(nanoseconds: float, expected: str) -> None:
     assert duration(nanoseconds) == expected
+
+
+def test_intervals_have_the_unit_of_the_median() -> None:
+    assert timed(1000.0, (950.0, 1050.0)) == "1.00 µs [0.95, 1.05]"
+    assert timed(5.0, (4.0, 6.0)) == "5 ns [4.00, 6.00]"
 
 
 def test_words() -> None:

@@ -81,7 +81,7 @@ class ScriptedActor:
             author=AUTHOR,
             technique=technique.name if technique else None,
             parent=parent.digest if parent else None,
-            claims=technique.claims if technique else (),
+            claims=_claims(technique, schedule, parent),
             schedule=text,
         )
 
@@ -91,3 +91,11 @@ class ScriptedActor:
         # The slot's key makes names of entries unique in a program, and equal in every run.
         sources, plan = emit(slot.nest, schedule, self._dialect, prefix=f"s{slot.key}", buffers=border)
         return _Written(digest(plan, *(source.text for source in sources)), sources, plan)
+
+
+def _claims(technique: Technique | None, schedule: Schedule, parent: Candidate | None) -> tuple[str, ...]:
+    """What the technique promises; narrower vectors are neighbours of its move, too, and promise nothing."""
+    if technique is None or parent is None:
+        return ()
+    is_narrower = schedule.lanes < from_text(parent.schedule).lanes
+    return tuple(claim for claim in technique.claims if not (is_narrower and claim == "wide_simd"))

@@ -18,6 +18,7 @@ from modelblaster.records.events import (
     RunResumed,
     RunStarted,
     SlotClosed,
+    SlotImproved,
     SlotsCut,
     StepFinished,
     StepStarted,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _REFRESHES_PER_SECOND = 4
 _MOST_ROWS = 12
+# Lines for a file need no wrapping to a screen.
+_PLAIN_WIDTH = 160
 
 
 @contextmanager
@@ -52,6 +55,8 @@ def shown(
         clock: seconds, for the budget that runs down while a step takes its time.
     """
     target = console or Console()
+    if console is None and not target.is_terminal:
+        target.width = max(target.width, _PLAIN_WIDTH)
     if as_json:
         yield _ignore
     elif target.is_terminal:
@@ -94,6 +99,11 @@ def describe(event: Event, picture: Picture) -> str:
             return f"{event.name}: {measured}"
         case StepFinished():
             return _step(event.outcome, picture)
+        case SlotImproved():
+            return (
+                f"{picture.label(event.slot)}: {times(event.speedup)} as fast as its reference, "
+                f"the program about {times(picture.estimate())}"
+            )
         case SlotClosed():
             row = picture.row(event.slot)
             return f"{row.label}: closed, {event.reason}" if row.is_covered else ""
@@ -192,7 +202,7 @@ def counts_line(counts: CandidateCounts) -> str:
 def _step(outcome: Outcome, picture: Picture) -> str:
     measured = duration(outcome.timing.median_ns) if outcome.timing else str(outcome.verdict.cause)
     reason = f" ({outcome.reason})" if outcome.reason else ""
-    kept = f", kept: {times(picture.estimate())} so far" if outcome.kept else ""
+    kept = ", kept" if outcome.kept else ""
     label = picture.label(outcome.slot)
     return f"step {outcome.step}: {label}, {outcome.state}, {outcome.technique}: {measured}{reason}{kept}"
 

@@ -37,11 +37,11 @@ def add_row(table: Table, *cells: str | Text) -> None:
 def _times(result: Result) -> Table:
     best, speedup = result.best, result.speedup
     is_reference = best.kind is BestKind.REFERENCE
-    table = _plain("", "time of one call [95 %]", "best is faster by")
+    table = _plain("", "time of one call [95 %]", "best over it")
     add_row(table, "eager", _timing(result.eager), _interval(speedup.over_eager, speedup.over_eager_ci95))
     add_row(table, "compile", _timing(result.compiled), _over_compile(result))
     name = "best: the reference is kept" if is_reference else "best: kernels of its own"
-    add_row(table, name, timed(best.median_ns, best.ci95_ns), f"{times(speedup.over_strongest)} (over the strongest)")
+    add_row(table, name, timed(best.median_ns, best.ci95_ns), f"{times(speedup.over_strongest)} over the strongest")
     return table
 
 
@@ -54,15 +54,14 @@ def _over_compile(result: Result) -> str:
 
 
 def _slots(slots: tuple[SlotResult, ...]) -> Table:
-    table = _plain("slot", "times", "share", "reference", "best", "faster by", "technique", "steps")
+    table = _plain("slot", "share", "reference", "best", "gain", "technique", "steps")
     for slot in sorted(slots, key=lambda slot: -slot.share):
         add_row(
             table,
-            f"{slot.family} {slot.key[:8]}",
-            str(slot.occurrences),
-            f"{slot.share:.1%}",
-            duration(slot.reference_ns) if slot.reference_ns is not None else "not measured",
-            duration(slot.best_ns) if slot.best_ns is not None else "the library's",
+            f"{slot.family} {slot.key[:6]}" + (f" x{slot.occurrences}" if slot.occurrences > 1 else ""),
+            f"{slot.share:.0%}",
+            duration(slot.reference_ns) if slot.reference_ns is not None else "unknown",
+            duration(slot.best_ns) if slot.best_ns is not None else "library",
             times(slot.speedup),
             slot.technique or "",
             str(slot.steps),

@@ -20,8 +20,11 @@ def duration(nanoseconds: float) -> str:
 
 
 def timed(median_ns: float, ci95_ns: tuple[float, float]) -> str:
-    """A time with its interval."""
-    return f"{duration(median_ns)} [{duration(ci95_ns[0])}, {duration(ci95_ns[1])}]"
+    """A time with its interval, all three in one unit: `1.23 ms [1.20, 1.31]`."""
+    text = duration(median_ns)
+    size = next((size for size, unit in _UNITS if text.endswith(f" {unit}")), 1.0)
+    low, high = (_three_digits(bound / size) for bound in ci95_ns)
+    return f"{text} [{low}, {high}]"
 
 
 def times(speedup: float) -> str:
