@@ -18,7 +18,8 @@ from modelblaster.records.plan import Attribute, Buffer, Library, Ref, Role
 from modelblaster.records.tensor import DType, TensorSpec
 
 FLAGS = ["-std=gnu11", "-O2", "-march=native", "-ffreestanding", "-nostdlib", "-shared", "-fPIC", "-fvisibility=hidden",
-         "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wall", "-Wno-psabi", "-Wno-unused"]  # fmt: skip
+         "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wall", "-Wno-psabi",
+         "-Wno-unused"]  # fmt: skip
 FACTS = Facts("test", 2, 32, 32 << 10, 512 << 10, 32 << 20, 2000.0, 2e11, (Ceiling(1 << 20, True, 2e10),))
 DIALECT = CpuDialect(32)
 

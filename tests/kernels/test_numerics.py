@@ -13,7 +13,24 @@ EXPONENTS = torch.linspace(-103, 88.7, 30011)
 SMALL = torch.cat([torch.logspace(-37, 1.3, 9001), -torch.logspace(-37, 1.3, 9001)])
 ANGLES = torch.cat([torch.linspace(-1e7, 1e7, 20011), torch.linspace(-20, 20, 20011), torch.logspace(-37, 3, 2000)])
 SPECIAL = torch.tensor(
-    [float("nan"), math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e-40, -1e-40, 3e38, -3e38, 0.5, 1e-45]
+    [
+        float("nan"),
+        math.inf,
+        -math.inf,
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        1e-40,
+        -1e-40,
+        3e38,
+        -3e38,
+        0.5,
+        1e-45,
+        4194304.5,
+        -8388607.5,
+        2.5,
+    ]
 )
 
 # name, function, inputs, allowed relative error

@@ -137,10 +137,11 @@ INLINE mask across_argmin_$V($V v, mask i) {
 }
 
 //@ round_$V for f32 f64 : copysign_$V abs_$V select_$V
-/* To the nearest even: adding 1.5 * 2^mantissa leaves no bits below 1; larger numbers are integers already. */
+/* To the nearest even: adding 2^mantissa bits leaves none below 1; larger numbers are integers already. */
 INLINE $V round_$V($V a) {
-    $V r = (a + $M) - $M;
-    return select_$V(CONVERT(abs_$V(a) < $M / 3, mask), copysign_$V(r, a), a);
+    $V size = abs_$V(a);
+    $V r = (size + $M) - $M;
+    return select_$V(CONVERT(size < $M, mask), copysign_$V(r, a), a);
 }
 
 //@ floor_$V for f32 f64 : round_$V copysign_$V
