@@ -86,7 +86,8 @@ class Subject:
                 if name not in wanted:
                     return f"the plan has a buffer {name!r} as {role.value}, the reference does not"
                 if wanted[name] != (dtype, tuple(shape)) and all(isinstance(size, int) for size in shape):
-                    return f"{role.value} {name!r} is {dtype} {tuple(shape)} in the plan, not {wanted[name]}"
+                    (right, sizes) = wanted[name]
+                    return f"{role.value} {name!r} is {dtype.value} {tuple(shape)}, not {right.value} {sizes}"
             missing = wanted.keys() - found.keys()
             if missing and role in (Role.OUTPUT, Role.MUTATED):
                 return f"the plan lacks the {role.value} {sorted(missing)[0]!r}"

@@ -119,6 +119,7 @@ def _program_subject(
         inputs=tuple(specs[name] for name in captured.inputs),
         parameters=tuple(specs[buffer.name] for buffer in captured.plan.named(Role.PARAMETER)),
         outputs=tuple(specs[name] for name in captured.outputs),
+        returns=captured.outputs,
         shipped=shipped,
         mutated=tuple(specs[buffer.name] for buffer in captured.plan.named(Role.MUTATED)),
         plan=captured.plan,
