@@ -12,7 +12,7 @@ from report_story import RESULT, STORY, timing
 from rich.console import Console
 
 from modelblaster.records.codec import from_json, to_json
-from modelblaster.records.events import RunFinished, StepStarted
+from modelblaster.records.events import RunFinished, RunResumed, StepStarted
 from modelblaster.records.result import UNCHANGED, Best, BestKind, Result
 from modelblaster.records.verdict import Cause, Stage, Verdict
 from modelblaster.report.console import _View, shown
@@ -135,6 +135,21 @@ def test_plain_lines() -> None:
     assert not any("no emitter covers it" in line for line in lines)
 
 
+def test_a_resumed_run_knows_what_went_before_and_does_not_say_it_again() -> None:
+    console = Console(file=io.StringIO(), width=160)
+    with shown(as_json=False, console=console, before=STORY[:10]) as sink:
+        for event in (RunResumed("r", 125.0, 1), STORY[1], STORY[11]):
+            sink(event)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[0] == "run r goes on after 1 steps and 2:05 min"
+    assert lines[2].startswith("step 2: mul+gelu")
+    assert len(lines) == 3
+    picture = Picture()
+    for event in (*STORY[:10], STORY[1]):
+        picture.see(event)
+    assert picture.estimate() == pytest.approx(1.818, abs=1e-3)
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_the_final_table(is_terminal: bool) -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", told(is_terminal=is_terminal))
@@ -159,6 +174,12 @@ def test_the_final_table(is_terminal: bool) -> None:
         assert words in end
 
 
+def test_the_row_of_compile_shows_the_paired_figure_only_where_that_was_taken() -> None:
+    assert re.search(r"compile +1\.50 ms \S+ \S+ +1\.50x", told(is_terminal=False))
+    slower = dataclasses.replace(RESULT, compiled=timing(4e6))
+    assert re.search(r"compile +4\.00 ms \S+ \S+ +4\.00x", told(is_terminal=False, result=slower))
+
+
 def test_the_final_table_of_a_kept_reference() -> None:
     text = told(is_terminal=False, result=KEPT)
     assert "the reference is kept" in text
@@ -179,7 +200,7 @@ def test_the_live_picture_is_gone_at_the_end() -> None:
 
 def test_the_live_picture() -> None:
     now = [0.0]
-    view = _View(lambda: now[0])
+    view = _View(Picture(), lambda: now[0])
 
     def seen() -> str:
         console = Console(file=io.StringIO(), width=160)
@@ -201,7 +222,7 @@ def test_the_live_picture() -> None:
 
 
 def test_many_slots_do_not_fill_the_screen() -> None:
-    view = _View(lambda: 0.0)
+    view = _View(Picture(), lambda: 0.0)
     for number in range(40):
         view.see(StepStarted(1, f"{number}", "map", "unroll", "c", None, None))
         view.picture.label(f"{number}")

@@ -156,7 +156,7 @@ def test_kills_at_random_moments_lose_no_acknowledged_step(tmp_path: Path) -> No
         assert steps == list(range(1, len(steps) + 1))
         assert len(steps) in (acknowledged, acknowledged + 1)
         assert events[:-1] == [StepFinished(outcome(step)) for step in steps]
-    assert sum(acknowledged > 0 for acknowledged in results) > KILLS // 2
+    assert sum(acknowledged > 0 for acknowledged in results) > 4
 
 
 # Forks a writer, kills it after a random time, and reports how many steps each had acknowledged.

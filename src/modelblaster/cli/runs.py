@@ -70,7 +70,7 @@ def resume_run(name: Name, as_json: AsJson = False) -> int:
     from modelblaster.report.table import final_table
 
     was_finished = run.state().is_finished
-    with shown(as_json=as_json) as sink:
+    with shown(as_json=as_json, before=[entry.event for entry in run.entries()]) as sink:
         result = api.resume(run.path, sink=sink)
     if as_json:
         typer.echo(result_as_json(result))

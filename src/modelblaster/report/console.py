@@ -28,7 +28,7 @@ from modelblaster.report.table import add_row, final_table
 from modelblaster.report.words import duration, seconds, times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import RenderableType
 
@@ -45,33 +45,41 @@ _PLAIN_WIDTH = 160
 
 @contextmanager
 def shown(
-    *, as_json: bool, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    *,
+    as_json: bool,
+    before: Iterable[Event] = (),
+    console: Console | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Sink]:
     """A sink that shows what it is given, for as long as the context lasts; the final table at its end.
 
     Args:
         as_json: show nothing; standard output belongs to the object.
+        before: what happened in earlier commands of this run; known, and not shown again.
         console: where to; standard output by default.
         clock: seconds, for the budget that runs down while a step takes its time.
     """
     target = console or Console()
+    picture = Picture()
+    for event in before:
+        picture.see(event)
     if console is None and not target.is_terminal:
         target.width = max(target.width, _PLAIN_WIDTH)
     if as_json:
         yield _ignore
     elif target.is_terminal:
-        with _live(target, clock) as sink:
+        with _live(target, picture, clock) as sink:
             yield sink
     else:
-        yield Lines(target).show
+        yield Lines(target, picture).show
 
 
 class Lines:
     """One line for each event that says something new, and the final table."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, picture: Picture) -> None:
         self._console = console
-        self._picture = Picture()
+        self._picture = picture
 
     def show(self, event: Event) -> None:
         """Print what an event says, if anything."""
@@ -114,8 +122,8 @@ def describe(event: Event, picture: Picture) -> str:
 
 
 @contextmanager
-def _live(console: Console, clock: Callable[[], float]) -> Iterator[Sink]:
-    view = _View(clock)
+def _live(console: Console, picture: Picture, clock: Callable[[], float]) -> Iterator[Sink]:
+    view = _View(picture, clock)
     result: list[RenderableType] = []
     with Live(
         console=console, get_renderable=view.render, refresh_per_second=_REFRESHES_PER_SECOND, transient=True
@@ -136,8 +144,8 @@ def _live(console: Console, clock: Callable[[], float]) -> Iterator[Sink]:
 class _View:
     """The live picture. Rendered from another thread than the one that sees events."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.picture = Picture()
+    def __init__(self, picture: Picture, clock: Callable[[], float]) -> None:
+        self.picture = picture
         self._clock = clock
         self._stepped_at = clock()
 

@@ -67,7 +67,8 @@ class Picture:
             case SlotsCut():
                 for slot in event.slots:
                     label = slot_label(slot.family, slot.operators)
-                    self.slots[slot.key] = SlotRow(label, slot.family, slot.occurrences, slot.is_covered)
+                    # A resumed run cuts its slots again; what is known of them stays.
+                    self.slots.setdefault(slot.key, SlotRow(label, slot.family, slot.occurrences, slot.is_covered))
             case BaselineMeasured():
                 self.baselines[event.name] = event
             case StepStarted():
