@@ -137,15 +137,13 @@ def _list_table(found: tuple[Summary, ...]) -> RenderableType:
     from modelblaster.report.words import seconds, times
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for header in ("run", "started", "task", "backend", "state", "steps", "time", "over eager"):
+    for header in ("run", "task", "backend", "state", "steps", "time", "gain"):
         table.add_column(header, no_wrap=header == "run")
     for line in found:
         state = "damaged" if line.problem else (line.verdict or "") if line.is_finished else "not finished"
         speedup = times(line.speedup) if line.speedup is not None else ""
-        started = f"{line.started:%Y-%m-%d %H:%M}"
-        add_row(
-            table, line.name, started, line.task, line.backend, state, str(line.steps), seconds(line.seconds), speedup
-        )
+        task = line.task.rpartition("/")[2]
+        add_row(table, line.name, task, line.backend, state, str(line.steps), seconds(line.seconds), speedup)
     return table
 
 
@@ -156,7 +154,7 @@ def _slots_table(state: RunState) -> RenderableType:
     from modelblaster.report.words import duration, times
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for header in ("slot", "steps", "reference", "best", "faster by", "closed"):
+    for header in ("slot", "steps", "reference", "best", "gain", "closed"):
         table.add_column(header, no_wrap=header == "slot")
     for key, slot in state.slots.items():
         reference = duration(slot.reference.median_ns) if slot.reference else ""
