@@ -69,3 +69,11 @@ show(
     10,
 )
 show("erf large: -log(erfc(t)) / t", lambda t: -log(erfc(t)) / t, [mpf("0.90"), mpf("4.0")], 8, 10)
+show(
+    "erf absolute: -log2(erfc(t)) / t",
+    away_from_zero(lambda t: -log(erfc(t)) / t / log(2), tiny),
+    [mpf(0), mpf(4)],
+    10,
+    10,
+)
+show("2^r: (2^r - 1) / r", away_from_zero(lambda r: expm1(r * log(2)) / r, tiny), [mpf("-0.5"), mpf("0.5")], 6, 10)

@@ -71,6 +71,15 @@ def test_sine_and_cosine_of_large_angles():
         assert (actual.double() - traced.expected[0]).abs().max().item() < 1.2e-7, name
 
 
+def test_gelu_is_as_exact_as_its_largest_term():
+    x = torch.linspace(-9, 9, 40009)
+    ((_, actual, traced),) = actual_and_expected([("gelu", F.gelu, x)])
+    error = (actual.double() - traced.expected[0]).abs() / x.double().abs().clamp(min=1e-3)
+    assert error.max().item() < 2e-7
+    eager = (F.gelu(x).double() - traced.expected[0]).abs()
+    assert (actual.double() - traced.expected[0]).square().mean() < 4 * eager.square().mean()
+
+
 def test_special_values_are_torchs():
     names = ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "erf", "sqrt", "rsqrt", "reciprocal",
              "sigmoid", "relu", "floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "neg"]  # fmt: skip

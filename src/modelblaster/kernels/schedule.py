@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from modelblaster.kernels.ir import SUM, Apply, Load, Reduce
+from modelblaster.kernels.ir import Load
 from modelblaster.kernels.layout import width
 from modelblaster.kernels.passes import Shape, cacheable, is_online_possible
 
@@ -160,8 +160,7 @@ def _unroll(nest: Nest, mode: str, lanes: int) -> int:
     lane = Shape.of(nest, mode).lane
     if any(n.strides[lane] not in (0, 1) for n in nest.nodes if isinstance(n, Load)):
         return 1  # gathering is what takes the time, and it is long code
-    sums_only = all(not isinstance(n, Reduce) or n.combiner == SUM for n in nest.nodes)
-    wide = 8 if sums_only and not any(isinstance(n, Apply) and n.op == "exp" for n in nest.nodes) else 4
+    wide = 8
     while wide > 1 and parallel[-1] < wide * lanes:
         wide //= 2
     return wide

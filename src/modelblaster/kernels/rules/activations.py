@@ -36,7 +36,7 @@ def _gelu(x: Term, approximate: str) -> Term:
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
         # 0.5 * (1 + tanh(u)) is sigmoid(2u), without the cancellation
         return x * sigmoid(2.0 * inner)
-    return 0.5 * x * (1 + (x * math.sqrt(0.5)).call("erf"))
+    return 0.5 * x * (1 + (x * math.sqrt(0.5)).call("erf_absolute"))
 
 
 def _softplus(x: Term, beta: Number, threshold: Number) -> Term:

@@ -114,6 +114,33 @@ INLINE f32 erf_f32(f32 x) {
     return copysign_f32(select_f32(CONVERT(t < 0.92f, mask), p * t + t, large), x);
 }
 
+//@ erf_absolute_f32 : abs_f32 copysign_f32 min_number_f32
+/* erf to an absolute error of 1.2e-7, for sums with 1: 1 - 2^(-t Q(t)), Q = -log2(erfc(t)) / t: fit_polynomials.py. */
+INLINE f32 erf_absolute_f32(f32 x) {
+    const float magic = 12582912.0f;
+    f32 t = min_number_f32(F32(4.0f), abs_f32(x));
+    f32 q = 7.50208678e-7f * t - 1.632118402e-5f;
+    q = q * t + 0.0001522630508f;
+    q = q * t - 0.0007725274767f;
+    q = q * t + 0.002025198403f;
+    q = q * t + 0.0002810650462f;
+    q = q * t - 0.02799206702f;
+    q = q * t + 0.1483985695f;
+    q = q * t + 0.9184322536f;
+    q = q * t + 1.627907348f;
+    f32 z = -(t * q);
+    f32 whole = z + magic;
+    f32 r = z - (whole - magic);
+    f32 p = 0.0001545316295f * r + 0.001339086336f;
+    p = p * r + 0.009618082557f;
+    p = p * r + 0.05550357114f;
+    p = p * r + 0.2402265076f;
+    p = p * r + 0.693147188f;
+    p = p * r + 1.0f;
+    f32 power = (f32)((i32)p + ((i32)whole << 23));
+    return copysign_f32(1.0f - power, x);
+}
+
 //@ quadrant_f32
 /* r = x - n pi/2 in double precision: good to |x| of 1e7 and beyond. */
 INLINE f32 quadrant_f32(f32 x, i32 *quadrant) {
