@@ -82,6 +82,9 @@ class Stopwatch:
         self._load_ring(subject, sets)
         found: dict[str, Timing] = {}
         for name in _BASELINES:
+            if name != "eager" and self._compile_seconds <= 0.0:
+                self._unavailable.setdefault(subject.key, {})[name] = "the budget has no room for torch.compile"
+                continue
             samples, environment = self._alone(subject, name, sets, seconds / len(_BASELINES))
             if samples:
                 found[name] = timing(samples, Protocol("alone", (*self._environment(sets), *environment), self._seed))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from modelblaster.judge.profile import profile
 from modelblaster.judge.reference import ReferenceFailure
+from modelblaster.program.assemble import assemble
 from modelblaster.records.plan import Launch, Repeat
 from modelblaster.records.verdict import Cause, Stage, Verdict
 
@@ -23,16 +25,16 @@ if TYPE_CHECKING:
     from modelblaster.records.timing import Comparison, Timing
 
 _REFERENCE_SECONDS = 0.5
-_COMPARE_SECONDS = 2.0
 
 
 class JudgeBench:
     """Implements `search.parts.Bench`."""
 
-    def __init__(self, reference: Reference, judge: Judge, backend: Backend) -> None:
+    def __init__(self, reference: Reference, judge: Judge, backend: Backend, *, compare_seconds: float) -> None:
         self._reference = reference
         self._judge = judge
         self._backend = backend
+        self._compare_seconds = compare_seconds
         self._subjects: dict[str, Subject] = {}
 
     def reference(self, slot: Slot, seconds: float) -> Timing | None:
@@ -49,7 +51,7 @@ class JudgeBench:
     def screen(self, slot: Slot, candidate: Candidate, build: Build, seconds: float) -> tuple[Verdict, Timing | None]:
         """One case, and a quick time."""
         try:
-            return self._judge.screen(self._subject(slot), candidate, build)
+            return self._judge.screen(self._subject(slot), self._whole(slot, candidate), build)
         except ReferenceFailure as failure:
             return _unanswered(failure, Stage.SCREEN), None
 
@@ -69,7 +71,7 @@ class JudgeBench:
     def verify(self, slot: Slot, candidate: Candidate, build: Build, seconds: float) -> Verdict:
         """Every case."""
         try:
-            return self._judge.verify(self._subject(slot), candidate, build, final=False)
+            return self._judge.verify(self._subject(slot), self._whole(slot, candidate), build, final=False)
         except ReferenceFailure as failure:
             return _unanswered(failure, Stage.FULL)
 
@@ -77,15 +79,28 @@ class JudgeBench:
         """Paired timing with the slot's library steps."""
         try:
             return self._judge.compare(
-                self._subject(slot), candidate, build, final=False, seconds=min(seconds, _COMPARE_SECONDS)
+                self._subject(slot),
+                self._whole(slot, candidate),
+                build,
+                final=False,
+                seconds=min(seconds, self._compare_seconds),
             )
         except ReferenceFailure as failure:
             return _unanswered(failure, Stage.FULL)
 
     def _subject(self, slot: Slot) -> Subject:
         if slot.key not in self._subjects:
-            self._subjects[slot.key] = self._reference.slot_subject(slot)
+            whole = self._reference.subject if self._reference.is_one_slot else None
+            self._subjects[slot.key] = whole or self._reference.slot_subject(slot)
         return self._subjects[slot.key]
+
+    def _whole(self, slot: Slot, candidate: Candidate) -> Candidate:
+        """The candidate as its subject knows it; claims stay, since the sources do."""
+        if not self._reference.is_one_slot:
+            return candidate
+        assert self._reference.captured is not None
+        program = assemble(self._reference.captured.plan, [slot], {slot.key: candidate}, author=candidate.author)
+        return replace(program, claims=candidate.claims)
 
 
 def launches(steps: Sequence[Step]) -> int:

@@ -60,6 +60,7 @@ _COMPILE_FROM_SECONDS = 20.0
 _COMPILE_PART, _COMPILE_SECONDS = 0.25, 90.0
 _BASELINE_PART, _BASELINE_SECONDS = 0.1, 3.0
 _COMPARE_SECONDS = 10.0
+_SLOT_COMPARE_PART, _SLOT_COMPARE_SECONDS = 0.05, 2.0
 # Of the budget, for the cases of one subject.
 _PREPARATION_PART = 0.25
 
@@ -129,7 +130,8 @@ class Optimization:
             self._run.save(findings.proof.candidate)
             if findings.proof.is_win:
                 findings.over_compiled = self._against_compiled(judge, subject, findings)
-                findings.artifact = keep(self._run, self._task, reference, findings.proof, self._backend)
+                if findings.is_win:
+                    findings.artifact = keep(self._run, self._task, reference, findings.proof, self._backend)
 
     def _opening(self) -> Event:
         if self._state.task is not None:
@@ -160,7 +162,7 @@ class Optimization:
         with store_at(self._home) as store:
             parts = Parts(
                 actor=ScriptedActor(self._backend.dialect(), self._facts),
-                bench=JudgeBench(reference, judge, self._backend),
+                bench=JudgeBench(reference, judge, self._backend, compare_seconds=self._compare_seconds()),
                 memory=Memory(store, run=self._run.name, backend=self._task.backend, device=self._backend.device()),
                 archive=self._run,
                 techniques=seed_techniques(),
@@ -231,6 +233,11 @@ class Optimization:
     def _patience(self) -> float:
         """How long a single call of the reference may take."""
         return min(120.0, self._left() or 120.0)
+
+    def _compare_seconds(self) -> float:
+        """For one comparison of a slot's candidate with its reference."""
+        part = _SLOT_COMPARE_PART * (self._task.budget.seconds or math.inf)
+        return min(_SLOT_COMPARE_SECONDS, max(0.5, part))
 
     def _compile_seconds(self) -> float:
         seconds = self._task.budget.seconds

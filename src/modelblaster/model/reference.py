@@ -48,6 +48,11 @@ class Reference:
     work: Work | None
 
     @property
+    def is_one_slot(self) -> bool:
+        """Whether one slot, once, is the whole program: then its candidates are judged as programs."""
+        return len(self.slots) == 1 and self.slots[0].nest is not None and len(self.slots[0].occurrences) == 1
+
+    @property
     def workload(self) -> Workload | None:
         """The shapes of this run."""
         if self.subject is None:

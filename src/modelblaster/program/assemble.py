@@ -105,7 +105,15 @@ class _Assembly:
         used = {name for step in (*self._setup, *views, *steps, *pool) for name in _mentioned(step)}
         border = {Role.INPUT, Role.PARAMETER, Role.MUTATED, Role.OUTPUT}
         kept = [buffer for buffer in self._buffers.values() if buffer.role in border or buffer.name in used]
-        return replace(self._program, buffers=tuple(kept), setup=tuple(self._setup), steps=(*pool, *views, *steps))
+        # Vendor libraries may sum in another order where memory is aligned otherwise.
+        calls_library = any(isinstance(step, Library) for step in (*self._setup, *steps))
+        return replace(
+            self._program,
+            buffers=tuple(kept),
+            setup=tuple(self._setup),
+            steps=(*pool, *views, *steps),
+            deterministic=not calls_library,
+        )
 
     def _view(self, step: Library, native: set[str], base: dict[str, str], views: list[Step]) -> list[Step]:
         """A view of memory that a library call allocates stays its call; else it is a name for what is there."""
