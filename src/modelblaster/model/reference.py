@@ -99,11 +99,22 @@ def load_reference(problem: Problem, task: Task) -> Reference:
     try:
         captured = capture(module, inputs)
     except Uncaptured as reason:
+        _require_call(module, inputs, task)
         return Reference(problem, task, module, None, str(reason), (), None, None, None)
     slots = cut(captured.plan)
     subject = _program_subject(problem, task, module, inputs, captured, _least_work(captured.plan, slots))
     values = ProgramValues(captured.plan, subject.shipped)
     return Reference(problem, task, module, captured, "", slots, subject, values, work_of(captured.plan))
+
+
+def _require_call(module: torch.nn.Module, inputs: list[Any], task: Task) -> None:
+    """A program that cannot be traced stays as it is; one that cannot be called is refused."""
+    try:
+        with torch.no_grad():
+            module(*inputs)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise ProblemError(f"{task.problem.location}: forward fails: {type(error).__name__}: {text[:200]}") from error
 
 
 def _program_subject(
