@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,7 +35,7 @@ def keep(run: Run, task: Task, reference: Reference, proof: Proof, backend: Back
     border = border_of(reference.captured)
     artifact.write(
         run.artifact,
-        task=task,
+        task=replace(task, workloads=(reference.workload,)) if reference.workload else task,
         border=border,
         candidate=proof.candidate,
         evidence=proof.evidence,
