@@ -39,9 +39,13 @@ def main() -> None:
         known: list[str] = []
         lost = mid_step = 0
         for kill in range(options.kills):
-            started = time.monotonic()
+            before = journal_size(home)
             child = subprocess.Popen([COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-            moment = draw.uniform(0.5, 20.0)
+            # Loading torch takes seconds and touches nothing; the moments of interest come after it.
+            while journal_size(home) == before and child.poll() is None:
+                time.sleep(0.01)
+            started = time.monotonic()
+            moment = draw.uniform(0.0, 15.0)
             while time.monotonic() - started < moment and child.poll() is None:
                 time.sleep(0.01)
             child.send_signal(signal.SIGKILL)
@@ -71,6 +75,10 @@ def main() -> None:
     }
     print(json.dumps(record))
     print(save("kill_and_resume", record))
+
+
+def journal_size(home: str) -> int:
+    return sum(path.stat().st_size for path in (Path(home) / "runs").glob("*/journal.jsonl"))
 
 
 def finished_steps(run: Path) -> list[str]:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from modelblaster.backends.interface import RunFailure
 from modelblaster.judge.cases import Case, Kind, derived_seed, secret_cases, standard_cases
 from modelblaster.judge.evidence import Evidence, Prepared
-from modelblaster.judge.stopwatch import QUICK_SAMPLES, Stopwatch
+from modelblaster.judge.stopwatch import BASELINES, QUICK_SAMPLES, Stopwatch
 from modelblaster.judge.timing import Protocol, calls_for, timing
 from modelblaster.judge.trial import Trial, failed_case
 from modelblaster.records.verdict import CaseResult, Cause, Stage, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
 
@@ -156,13 +156,15 @@ class Judge:
             return Verdict(failure.cause, stage, f"while timed: {failure.detail}")
         return found if not isinstance(found, str) else Verdict(_timed_cause(found), stage, found)
 
-    def baselines(self, subject: Subject, *, seconds: float = 3.0) -> dict[str, Timing]:
+    def baselines(
+        self, subject: Subject, names: Sequence[str] = BASELINES, *, seconds: float = 3.0
+    ) -> dict[str, Timing]:
         """Timings of what this subject is compared with, by name; those that are missing are in `unavailable`.
 
         Raises:
             ReferenceFailure: the reference cannot be asked.
         """
-        return self._watch.baselines(subject, seconds=seconds)
+        return self._watch.baselines(subject, names, seconds=seconds)
 
     def eager(self, subject: Subject, *, seconds: float) -> Timing:
         """The time of the reference alone, on the ring that candidates are screened on.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from modelblaster.records.timing import Comparison, Timing
 
 QUICK_SAMPLES = 7
-_BASELINES = ("eager", "compile")
+BASELINES = ("eager", "compile")
 # Before each sample of a final timing, so many last-level caches are written over.
 _FLUSH_CACHES = 2
 _FEWEST_SAMPLES = 3
@@ -76,16 +76,16 @@ class Stopwatch:
         bound = physics.lower_bound_ns(subject.work, facts, working_set_bytes=reach, is_cold=is_cold)
         return f"{found.median_ns:.0f} ns is below physics: {bound:.0f} ns are needed at least"
 
-    def baselines(self, subject: Subject, *, seconds: float) -> dict[str, Timing]:
-        """Eager and torch.compile, each alone, for up to half of the time."""
+    def baselines(self, subject: Subject, names: Sequence[str], *, seconds: float) -> dict[str, Timing]:
+        """These comparators, each alone, for up to an equal part of the time."""
         sets = self.sets(subject)
         self._load_ring(subject, sets)
         found: dict[str, Timing] = {}
-        for name in _BASELINES:
+        for name in names:
             if name != "eager" and self._compile_seconds <= 0.0:
                 self._unavailable.setdefault(subject.key, {})[name] = "the budget has no room for torch.compile"
                 continue
-            samples, environment = self._alone(subject, name, sets, seconds / len(_BASELINES))
+            samples, environment = self._alone(subject, name, sets, seconds / len(names))
             if samples:
                 found[name] = timing(samples, Protocol("alone", (*self._environment(sets), *environment), self._seed))
         return found

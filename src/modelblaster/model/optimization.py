@@ -12,6 +12,7 @@ from modelblaster.agents.scripted import ScriptedActor
 from modelblaster.errors import ProblemError
 from modelblaster.judge.judge import Judge
 from modelblaster.judge.reference import ReferenceFailure, ReferenceProcess
+from modelblaster.judge.stopwatch import BASELINES
 from modelblaster.knowledge.memory import Memory
 from modelblaster.knowledge.store import store_at
 from modelblaster.knowledge.techniques import seed_techniques
@@ -139,16 +140,13 @@ class Optimization:
         return RunStarted(self._run.name, self._task, self._backend.device(), self._backend.isolation())
 
     def _measure_baselines(self, judge: Judge, subject: Subject, findings: Findings, emit: Sink) -> None:
-        known = self._state.baselines
-        if "eager" not in known:
-            seconds = min(_BASELINE_SECONDS, _BASELINE_PART * (self._task.budget.seconds or 600.0))
-            measured = judge.baselines(subject, seconds=max(0.5, seconds))
-            missing = judge.unavailable(subject)
-            known = {
-                name: BaselineMeasured(name, measured.get(name), missing.get(name, "")) for name in ("eager", "compile")
-            }
-            for event in known.values():
-                emit(event)
+        known = dict(self._state.baselines)
+        seconds = max(0.25, min(_BASELINE_SECONDS, _BASELINE_PART * (self._task.budget.seconds or math.inf)) / 2)
+        for name in BASELINES:
+            if name not in known:
+                timing = judge.baselines(subject, (name,), seconds=seconds).get(name)
+                known[name] = BaselineMeasured(name, timing, judge.unavailable(subject).get(name, ""))
+                emit(known[name])
         findings.eager, findings.compiled = known["eager"].timing, known["compile"].timing
 
     def _search(self, reference: Reference, judge: Judge, findings: Findings, emit: Sink) -> list[SlotProgress]:

@@ -75,9 +75,11 @@ def _slots(slots: tuple[SlotResult, ...]) -> Table:
 
 def _facts(result: Result) -> Table:
     counts, verdict = result.candidates, result.verdict
-    passed = "passed" if verdict.passed else f"{verdict.cause}: {verdict.detail}".rstrip(": ")
+    words = f"{verdict.cause}: {verdict.detail}" if verdict.detail else str(verdict.cause)
+    if not verdict.detail or not verdict.passed:
+        words += f" ({verdict.stage} checks)"
     table = Table(box=None, show_header=False, pad_edge=False)
-    add_row(table, "verdict", Text(f"{passed} ({verdict.stage} checks)", style="green" if verdict.passed else "red"))
+    add_row(table, "verdict", Text(words, style="green" if verdict.passed else "red"))
     if result.speedup.algebra != 1.0:
         add_row(table, "gained by", f"algebra {times(result.speedup.algebra)}, kernels {times(result.speedup.kernel)}")
     if result.roofline_fraction is not None:
