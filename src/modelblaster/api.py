@@ -6,6 +6,7 @@ import time
 import warnings
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,8 +195,8 @@ def load(path: str | Path, module: torch.nn.Module | None = None) -> LoadedModul
         objects = _rebuilt(artifact, backend)
     constants = constants_of(manifest.border, artifact.constants)
     plan = artifact.candidate.plan
-    loaded = LoadedModule(reference, plan, manifest.border, constants, backend.load(plan, objects))
-    loaded.train(manifest.task.mode is Mode.TRAIN)
+    reload = partial(load, str(artifact.path.absolute()))
+    loaded = LoadedModule(reference, plan, manifest.border, constants, backend.load(plan, objects), reload)
     if is_new_device:
         _check_again(problem, artifact, backend)
     return loaded

@@ -1,33 +1,46 @@
 """An artifact as a drop-in module.
 
-Within its guards (types, shapes, strides, no gradients wanted) a call runs the plan; outside them it runs the
-reference, which the module holds. The reference's parameters are used as they are: assigning or loading other
-weights is seen at the next call.
+Within its guards (the form of the call, types, shapes, strides, modes, no gradients wanted) a call runs the plan;
+outside them it runs the reference, which the module holds. The reference's weights are used as they are: assigning or
+loading others is seen at the next call. Attributes that are neither tensors nor modules are part of the program as it
+was captured.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from modelblaster.program.capture import form_of, modes_of
 from modelblaster.program.library import torch_dtype
 from modelblaster.program.slots import specs_of
 from modelblaster.records.plan import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from modelblaster.backends.interface import InProcess
     from modelblaster.records.manifest import Border
     from modelblaster.records.plan import Plan
+    from modelblaster.records.tensor import TensorSpec
+
+# From a warning up to who called the module, over two frames of torch.
+_CALLER = 5
+_PLAIN = (torch.Tensor, nn.Parameter)
 
 
 class LoadedModule(nn.Module):
-    """The optimized program. `reference` is the original module and owns the weights."""
+    """The optimized program. `reference` is the original module and owns the weights.
+
+    `reload` makes such a module of another reference: copies and pickles go through it. Calls in several threads take
+    turns; a forked child runs the reference, since the threads of the plan stay in its parent.
+    """
 
     def __init__(
         self,
@@ -36,102 +49,122 @@ class LoadedModule(nn.Module):
         border: Border,
         constants: Mapping[str, torch.Tensor],
         program: InProcess,
+        reload: Callable[[nn.Module], LoadedModule],
     ) -> None:
         super().__init__()
-        self.reference = reference
-        self._inputs = border.inputs
-        self._outputs = border.outputs
-        self._constants = dict(constants)
+        # The same registries, so that names in a state dict, `to` and an optimizer see the reference and nothing else.
+        self.__dict__["reference"] = reference
+        self._parameters, self._buffers, self._modules = reference._parameters, reference._buffers, reference._modules
+        self._non_persistent_buffers_set = reference._non_persistent_buffers_set
+        self._border = border
         self._program = program
+        self._reload = reload
         self._guards = specs_of(plan.named(Role.INPUT))
         self._state_specs = specs_of(plan.named(Role.PARAMETER, Role.MUTATED))
-        self._owners = _owners(reference, [name for name in self._state_specs if name not in self._constants])
+        self._owners = _owners(reference, self._state_specs)
+        self._constants = {name: tensor for name, tensor in constants.items() if name not in self._owners}
         self._bound: tuple[tuple[int, int], ...] | None = None
-        self._structures: dict[object, pytree.TreeSpec] = {}
-        self._has_warned = False
+        self._structure: pytree.TreeSpec | None = None
+        self._warned: set[str] = set()
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+
+    def train(self, mode: bool = True) -> LoadedModule:
+        """Set the reference's mode; in another one than it was captured in, the plan is not used."""
+        super().train(mode)
+        self._original.training = mode
+        return self
 
     def forward(self, *arguments: Any, **keywords: Any) -> Any:
         """What the reference returns for these arguments."""
+        reason = "keyword arguments" if keywords else self._refusal(arguments)
+        if reason is not None:
+            self._warn(reason)
+            return self._original(*arguments, **keywords)
         tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-        refusal = self._refusal(tensors, keywords)
-        if refusal is not None:
-            self._warn(refusal)
-            return self.reference(*arguments, **keywords)
-        structure = self._structure(arguments)
-        if structure is None:
-            return self.reference(*arguments)
-        state = self._state()
-        if state is None:
-            return self.reference(*arguments)
-        with torch.no_grad():
-            self._bind(state)
-            results = self._program(dict(zip(self._inputs, tensors, strict=True)))
-        return pytree.tree_unflatten([results[name] for name in self._outputs], structure)
+        with self._lock, torch.no_grad():
+            structure = self._results_in(arguments)
+            self._bind()
+            results = self._program(dict(zip(self._border.inputs, tensors, strict=True)))
+        return pytree.tree_unflatten([results[name] for name in self._border.outputs], structure)
 
-    def _refusal(self, tensors: Sequence[torch.Tensor], keywords: Mapping[str, Any]) -> str | None:
+    def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
+        """A copy is loaded anew over a copy of the reference."""
+        return self._reload, (self._original,)
+
+    @property
+    def _original(self) -> nn.Module:
+        return cast("nn.Module", self.__dict__["reference"])
+
+    def _refusal(self, arguments: tuple[Any, ...]) -> str | None:
         """Why this call is outside the guards, or None."""
-        if keywords or len(tensors) != len(self._inputs):
-            return "the arguments are not those that the program was captured with"
-        if torch.is_grad_enabled() and (
-            any(tensor.requires_grad for tensor in tensors)
-            or any(parameter.requires_grad for parameter in self.reference.parameters())
-        ):
+        if os.getpid() != self._process:
+            return "this process was forked from the one that loaded it"
+        if form_of(arguments) != self._border.arguments:
+            return "the arguments differ in form, or in a value that is no tensor, from those it was captured with"
+        if modes_of(self._original) != self._border.training:
+            return "it was captured in another mode (train or eval)"
+        tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, *self._original.parameters())):
             return "gradients are wanted; call it under torch.no_grad() or torch.inference_mode()"
-        for name, tensor in zip(self._inputs, tensors, strict=True):
-            guard = self._guards[name]
-            if tensor.dtype != torch_dtype(guard.dtype) or tuple(tensor.shape) != guard.shape:
-                return f"input {name} is {tensor.dtype} {tuple(tensor.shape)}, not {guard.dtype} {guard.shape}"
-            if tensor.device.type != "cpu" or _strides(tensor) != _strides_of(guard.shape, guard.strides):
-                return f"input {name} has other strides or lies on another device than the program was captured with"
+        named = (*zip(self._border.inputs, tensors, strict=True),)
+        for name, tensor in named:
+            problem = _difference(tensor, self._guards[name])
+            if problem is not None:
+                return f"input {name} {problem}"
+        for name, (owner, attribute) in self._owners.items():
+            problem = _difference(getattr(owner, attribute, None), self._state_specs[name])
+            if problem is not None:
+                return f"the weight {name} {problem}"
         return None
 
-    def _structure(self, arguments: tuple[Any, ...]) -> pytree.TreeSpec | None:
-        """The containers of the result. Found once by a call of the reference; None if it holds more than tensors."""
-        _, key = pytree.tree_flatten(arguments)
-        text = str(key)
-        if text not in self._structures:
-            with torch.no_grad():
-                state = {name: tensor.clone() for name, tensor in self.reference.state_dict().items()}
-                result = torch.func.functional_call(self.reference, state, arguments)
-            leaves, structure = pytree.tree_flatten(result)
-            if len(leaves) != len(self._outputs) or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
-                return None
-            self._structures[text] = structure
-        return self._structures[text]
+    def _results_in(self, arguments: tuple[Any, ...]) -> pytree.TreeSpec:
+        """The containers of the result, found once by a call of the reference on copies of its state."""
+        if self._structure is None:
+            state = {name: tensor.clone() for name, tensor in self._original.state_dict().items()}
+            result = torch.func.functional_call(self._original, state, arguments)
+            self._structure = pytree.tree_structure(result)
+        return self._structure
 
-    def _state(self) -> dict[str, torch.Tensor] | None:
-        state = {name: getattr(owner, attribute) for name, owner, attribute in self._owners}
-        for name, tensor in state.items():
-            spec = self._state_specs[name]
-            if (
-                not isinstance(tensor, torch.Tensor)
-                or tensor.dtype != torch_dtype(spec.dtype)
-                or tuple(tensor.shape) != spec.shape
-                or tensor.device.type != "cpu"
-                or _strides(tensor) != _strides_of(spec.shape, spec.strides)
-            ):
-                self._warn(f"the weight {name} has changed its type, shape, strides or device")
-                return None
-        return state
-
-    def _bind(self, state: dict[str, torch.Tensor]) -> None:
+    def _bind(self) -> None:
+        state = {name: getattr(owner, attribute) for name, (owner, attribute) in self._owners.items()}
         versions = tuple((tensor.data_ptr(), _version(tensor)) for tensor in state.values())
         if versions != self._bound:
             self._program.bind({**{name: tensor.detach() for name, tensor in state.items()}, **self._constants})
             self._bound = versions
 
     def _warn(self, reason: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            warnings.warn(f"modelblaster: running the reference: {reason}", stacklevel=3)
+        if reason not in self._warned:
+            self._warned.add(reason)
+            warnings.warn(f"modelblaster: running the reference: {reason}", stacklevel=_CALLER)
 
 
-def _owners(module: nn.Module, names: Sequence[str]) -> list[tuple[str, nn.Module, str]]:
-    found = []
-    for name in names:
+def _owners(module: nn.Module, specs: Mapping[str, TensorSpec]) -> dict[str, tuple[nn.Module, str]]:
+    """For each state of the plan that the module holds: where. Tensors made in `forward` have no place."""
+    found = {}
+    for name in specs:
         path, _, attribute = name.rpartition(".")
-        found.append((name, module.get_submodule(path), attribute))
+        try:
+            owner = module.get_submodule(path)
+        except AttributeError:
+            continue
+        if isinstance(getattr(owner, attribute, None), torch.Tensor):
+            found[name] = (owner, attribute)
     return found
+
+
+def _difference(tensor: object, spec: TensorSpec) -> str | None:
+    """Why kernels cannot read a tensor's memory as what was captured, or None."""
+    if type(tensor) not in _PLAIN or torch._C._functorch.is_functorch_wrapped_tensor(cast("torch.Tensor", tensor)):
+        return f"is a {type(tensor).__name__} that is no plain tensor"
+    plain = cast("torch.Tensor", tensor)
+    if plain.device.type != "cpu" or plain.layout != torch.strided or plain.is_neg() or plain.is_conj():
+        return "lies on another device, or is a lazy view"
+    if plain.dtype != torch_dtype(spec.dtype) or tuple(plain.shape) != spec.shape:
+        return f"is {plain.dtype} {tuple(plain.shape)}, not {spec.dtype.value} {spec.shape}"
+    if _strides(plain.shape, plain.stride()) != _strides(spec.shape, spec.strides):
+        return f"has the strides {plain.stride()}, not {spec.strides}"
+    return None
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -139,10 +172,6 @@ def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
-    return _strides_of(tuple(tensor.shape), tensor.stride())
-
-
-def _strides_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+def _strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Strides that matter: those of axes longer than one."""
     return tuple(stride for size, stride in zip(shape, strides, strict=True) if size > 1)

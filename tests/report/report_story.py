@@ -56,7 +56,7 @@ RESULT = Result(
     artifact="/home/x/runs/20260304-050607-abcdef/best",
     isolation="a wall [strong]",
     slots=(
-        SlotResult("5107" * 4, "map", 3, 0.75, 1.5e6, 0.5e6, "unroll", 9),
+        SlotResult("5107" * 4, "map", 3, 0.75, 1.5e6, 0.5e6, "unroll", 9, 3.0),
         SlotResult("1b1b" * 4, "library", 1, 0.25, None, None, None, 0),
     ),
 )

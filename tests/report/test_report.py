@@ -124,7 +124,7 @@ def test_plain_lines() -> None:
     assert "\x1b" not in text
     lines = text.splitlines()
     assert lines[0] == "run 20260304-050607-abcdef: problems/[softmax].py on a device"
-    assert lines[1] == "2 slots, 1 of them for kernels of our own"
+    assert lines[1] == "2 slots, 1 for kernels of our own"
     assert "eager: 2.00 ms" in lines
     assert "compile: not measured: no compiler" in lines
     assert "step 1: mul+gelu, map, unroll: 100 ns (because), kept" in lines
@@ -141,7 +141,7 @@ def test_a_resumed_run_knows_what_went_before_and_does_not_say_it_again() -> Non
         for event in (RunResumed("r", 125.0, 1), STORY[1], STORY[11]):
             sink(event)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert lines[0] == "run r goes on after 1 steps and 2:05 min"
+    assert lines[0] == "run r goes on after 1 step and 2:05 min"
     assert lines[2].startswith("step 2: mul+gelu")
     assert len(lines) == 3
     picture = Picture()

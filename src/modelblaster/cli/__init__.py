@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,6 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in _STORAGE_ERRORS:
             raise
         return _refuse(words, StorageError.__name__, _storage(error))
+    return code
+
+
+def command() -> int:
+    """The installed command: `main`, and an end that threads which a problem has left running cannot hold up."""
+    code = main()
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     return code
 
 

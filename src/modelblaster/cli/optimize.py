@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,7 +35,7 @@ def optimize(
         typer.Option(min=0.0, help=f"Budget from the start of the command; {DEFAULT_SECONDS:.0f} if no --steps."),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=0, help="Candidates to try at most.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of weights, inputs and choices.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, inputs and choices.")] = 0,
     settings: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of progress.")] = False,
 ) -> int:
@@ -43,17 +45,36 @@ def optimize(
     """
     started = process_start()
     from modelblaster import api
+    from modelblaster.model.alarm import time_limit
+    from modelblaster.model.optimization import GRACE_SECONDS
+    from modelblaster.records.events import RunStarted
     from modelblaster.records.task import Budget
     from modelblaster.report.console import shown
     from modelblaster.report.result import as_json as result_as_json
+    from modelblaster.search.events import fan_out
 
+    if seconds is not None and not math.isfinite(seconds):
+        raise UserError("--seconds takes a number of seconds; leave it out and give --steps for a search without end")
     granted = Budget(DEFAULT_SECONDS if seconds is None and steps is None else seconds, steps)
     options = api.Options(backend, precision, mode, granted, seed)
     if backend is not None:
         api.require_backend(backend)
-    problem = load_problem(target, settings)
-    with shown(as_json=as_json) as sink:
-        result = api.optimize_problem(problem, options, sink=sink, started=started)
+    left = None if granted.seconds is None else granted.seconds + GRACE_SECONDS - (time.monotonic() - started)
+    with time_limit(left, "importing the problem"):
+        problem = load_problem(target, settings)
+    runs: list[str] = []
+
+    def note(event: object) -> None:
+        if isinstance(event, RunStarted):
+            runs.append(event.run)
+
+    try:
+        with shown(as_json=as_json) as sink:
+            result = api.optimize_problem(problem, options, sink=fan_out(note, sink), started=started)
+    except KeyboardInterrupt:
+        for run in runs:
+            typer.echo(f"modelblaster: interrupted; `modelblaster runs resume {run}` goes on", err=True)
+        raise
     if as_json:
         typer.echo(result_as_json(result))
     return 0 if result.verdict.passed else 1
@@ -61,8 +82,6 @@ def optimize(
 
 def process_start() -> float:
     """When this process was started, as `time.monotonic` counts: importing torch takes seconds of the budget, too."""
-    import time
-
     import psutil
 
     return time.monotonic() - max(0.0, time.time() - psutil.Process().create_time())

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_LONGEST = 1e8
+
+
 class _Rang(BaseException):
     """Not an Exception, so that code which catches those does not swallow it."""
 
@@ -32,7 +35,7 @@ def time_limit(seconds: float | None, what: str) -> Iterator[None]:
         raise _Rang
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(0.001, seconds))
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, min(seconds, _LONGEST)))
     try:
         yield
     except _Rang:

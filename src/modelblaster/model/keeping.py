@@ -51,7 +51,7 @@ def border_of(captured: Captured) -> Border:
     """How a captured program's plan meets its module."""
     specs = specs_of(captured.plan.named(Role.PARAMETER))
     constants = tuple(spec for name, spec in specs.items() if name in captured.constants)
-    return Border(captured.inputs, captured.outputs, constants)
+    return Border(captured.inputs, captured.outputs, constants, captured.arguments, captured.training)
 
 
 def constants_of(border: Border, raw: bytes) -> Mapping[str, torch.Tensor]:

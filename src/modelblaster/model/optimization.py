@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from modelblaster.task.problem import Problem
 
 # The command ends within its seconds and this much more: the last proof may need it.
-GRACE_SECONDS = 12.0
+GRACE_SECONDS = 11.0
 # What the search leaves to the last proof: a part of the budget, and not more than this.
 _PROOF_PART, _PROOF_SECONDS = 0.15, 10.0
 # A budget that loading has used up is overrun by this much, so that every program sees a candidate.
 _LEAST_SEARCH_SECONDS = 3.0
 # torch.compile takes 5 to 20 seconds on a small program: a budget below this has no room for it.
-_COMPILE_FROM_SECONDS = 20.0
+_COMPILE_FROM_SECONDS = 40.0
 _COMPILE_PART, _COMPILE_SECONDS = 0.25, 90.0
 _BASELINE_PART, _BASELINE_SECONDS = 0.1, 3.0
 _COMPARE_SECONDS = 10.0

@@ -95,6 +95,7 @@ def load_reference(problem: Problem, task: Task) -> Reference:
     """
     module = _lowered_module(problem.module(task.mode, task.seed), task.precision)
     inputs = _lowered(problem.inputs(task.seed), task.precision)
+    _require_made(module, task)
     _require_memory(module, inputs)
     try:
         captured = capture(module, inputs)
@@ -107,12 +108,20 @@ def load_reference(problem: Problem, task: Task) -> Reference:
     return Reference(problem, task, module, captured, "", slots, subject, values, work_of(captured.plan))
 
 
+def _require_made(module: torch.nn.Module, task: Task) -> None:
+    for name, parameter in (*module.named_parameters(), *module.named_buffers()):
+        if torch.nn.parameter.is_lazy(parameter):
+            raise ProblemError(
+                f"{task.problem.location}: {name} is made at the first call; give it its size, or call once"
+            )
+
+
 def _require_call(module: torch.nn.Module, inputs: list[Any], task: Task) -> None:
     """A program that cannot be traced stays as it is; one that cannot be called is refused."""
     try:
         with torch.no_grad():
             module(*inputs)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = " ".join(str(error).split())
         raise ProblemError(f"{task.problem.location}: forward fails: {type(error).__name__}: {text[:200]}") from error
 

@@ -37,6 +37,7 @@ class Findings:
     compiled: Timing | None = None
     slots: Sequence[SlotProgress] = field(default_factory=list)
     counts: CandidateCounts = field(default_factory=CandidateCounts)
+    refused: Verdict | None = None
     steps: int = 0
     proof: Proof | None = None
     over_compiled: float | None = None
@@ -52,6 +53,8 @@ class Findings:
         """Count a step's candidate."""
         if isinstance(event, StepFinished):
             self.counts = counted(self.counts, event.outcome)
+            if not event.outcome.verdict.passed:
+                self.refused = event.outcome.verdict
 
 
 def summarize(findings: Findings, *, seconds: float) -> Result:
@@ -111,8 +114,17 @@ def _verdict(findings: Findings) -> Verdict:
     covered = [slot for slot in findings.slots if slot.slot.nest is not None]
     if not covered:
         return Verdict(Cause.PASSED, Stage.SCREEN, "the reference is kept: no emitter covers a part of the program")
-    what = "nothing that was tried is surely faster" if findings.steps else "there was no time to try anything"
-    return Verdict(Cause.PASSED, Stage.SCREEN, f"the reference is kept: {what}")
+    return Verdict(Cause.PASSED, Stage.SCREEN, f"the reference is kept: {_why_nothing(findings)}")
+
+
+def _why_nothing(findings: Findings) -> str:
+    if not findings.steps:
+        return "there was no time to try anything"
+    if not findings.counts.measured and findings.refused is not None:
+        return f"nothing that was tried passed: {findings.refused.cause.value}, {findings.refused.detail}"
+    if findings.proof is not None and findings.proof.comparison is None:
+        return "there was no time to measure the whole program"
+    return "nothing that was tried is surely faster"
 
 
 def _words(proof: Proof) -> str:
@@ -131,19 +143,21 @@ def _roofline(findings: Findings) -> float | None:
 
 def _slots(findings: Findings) -> list[SlotResult]:
     times = {
-        slot.key: slot.occurrences * (slot.reference.median_ns if slot.reference else 0.0) for slot in findings.slots
+        slot.key: slot.occurrences * slot.reference.median_ns for slot in findings.slots if slot.reference is not None
     }
+    is_complete = len(times) == len(findings.slots)
     total = sum(times.values())
     return [
         SlotResult(
             key=slot.key,
             family=slot.family,
             occurrences=slot.occurrences,
-            share=times[slot.key] / total if total else 0.0,
+            share=times[slot.key] / total if is_complete and total else None,
             reference_ns=slot.reference.median_ns if slot.reference else None,
-            best_ns=slot.reference.median_ns / slot.speedup if slot.best and slot.reference else None,
+            best_ns=slot.best.timing.median_ns if slot.best else None,
             technique=slot.best.candidate.technique or "default" if slot.best else None,
             steps=slot.visits,
+            gain=slot.speedup if slot.best else 1.0,
         )
         for slot in findings.slots
     ]

@@ -11,7 +11,7 @@ import io
 import logging
 import warnings
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,6 +45,8 @@ class Captured:
     outputs: tuple[str, ...]
     constants: Mapping[str, torch.Tensor]
     method: str
+    arguments: str = ""
+    training: tuple[bool, ...] = ()
 
 
 def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -55,6 +57,25 @@ def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 def tensor_leaves(value: Any) -> list[torch.Tensor]:
     """The tensors of nested containers, in torch's pytree order."""
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def form_of(value: Any) -> str:
+    """The containers of a call's arguments, and every value in them that is no tensor, as text.
+
+    Two calls of equal form and equal tensors are the same call.
+    """
+    if isinstance(value, torch.Tensor):
+        return "T"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key!r}:{form_of(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__qualname__}[" + ",".join(form_of(part) for part in value) + "]"
+    return f"{type(value).__qualname__} {value!r}"
+
+
+def modes_of(module: torch.nn.Module) -> tuple[bool, ...]:
+    """Whether each module trains, in the order of `modules()`."""
+    return tuple(part.training for part in module.modules())
 
 
 def capture(module: torch.nn.Module, inputs: Sequence[Any]) -> Captured:
@@ -69,10 +90,10 @@ def capture(module: torch.nn.Module, inputs: Sequence[Any]) -> Captured:
             with _quiet():
                 captured = trace(module, inputs, method)
                 _check(captured, module, inputs)
-        except Exception as error:  # noqa: BLE001 - tracers raise anything; each reason is kept
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - tracers raise anything; each reason is kept
             reasons.append(f"{method}: {_first_line(error)}")
         else:
-            return captured
+            return replace(captured, arguments=form_of(tuple(inputs)), training=modes_of(module))
     raise Uncaptured("; ".join(reasons))
 
 
@@ -135,15 +156,25 @@ def _check(captured: Captured, module: torch.nn.Module, inputs: Sequence[Any]) -
     state = {name: tensor.clone() for name, tensor in state_of(module).items()}
     with torch.no_grad():
         results = interpret(captured.plan, {**state, **captured.constants, **tensors})
+        again = {name: tensor.clone() for name, tensor in state.items()}
         expected = tensor_leaves(torch.func.functional_call(module, state, tuple(inputs)))
+        repeated = tensor_leaves(torch.func.functional_call(module, again, tuple(inputs)))
+    if not all(_agree(one, other) for one, other in zip(expected, repeated, strict=True)):
+        raise Uncaptured("a second call gives another result: the program draws at random or keeps state of its own")
     if len(expected) != len(captured.outputs):
         raise Uncaptured(f"the trace has {len(captured.outputs)} results, the program {len(expected)}")
     for name, value in zip(captured.outputs, expected, strict=True):
         result = results[name]
         if result.shape != value.shape or result.dtype != value.dtype:
             raise Uncaptured(f"the trace returns {tuple(result.shape)}, the program {tuple(value.shape)}")
-        if not torch.allclose(result, value, rtol=1e-3, atol=1e-3 * _scale(value), equal_nan=True):
+        if not _agree(result, value):
             raise Uncaptured("the trace computes something else than the program")
+
+
+def _agree(value: torch.Tensor, other: torch.Tensor) -> bool:
+    return value.shape == other.shape and torch.allclose(
+        value, other, rtol=1e-3, atol=1e-3 * _scale(other), equal_nan=True
+    )
 
 
 def _scale(value: torch.Tensor) -> float:

@@ -10,11 +10,17 @@ from modelblaster.records.tensor import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """How the plan's border meets the module's: buffer names in the order of the flattened arguments and results."""
+    """How the plan's border meets the module's: buffer names in the order of the flattened arguments and results.
+
+    `arguments` is the form that a call must have (`program.capture.form_of`): its containers and every value in it
+    that is no tensor. `training` are the modes of all modules, in their order, that the plan was captured in.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: tuple[TensorSpec, ...]
+    arguments: str
+    training: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)

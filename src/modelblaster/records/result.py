@@ -61,21 +61,21 @@ class CandidateCounts:
 
 @dataclass(frozen=True, slots=True)
 class SlotResult:
-    """One slot at the end. `share` is its part of the reference's time; `best_ns` is None where the library stays."""
+    """One slot at the end, each time as screens measure it. `share` is its part of the reference's time, where known.
+
+    `best_ns` is None where the library stays. `gain` is over the slot's library calls, timed in pairs, so it is not
+    exactly the ratio of the two times, which were taken apart.
+    """
 
     key: str
     family: str
     occurrences: int
-    share: float
+    share: float | None
     reference_ns: float | None
     best_ns: float | None
     technique: str | None
     steps: int
-
-    @property
-    def speedup(self) -> float:
-        """Reference over best; 1.0 where the reference stays."""
-        return self.reference_ns / self.best_ns if self.reference_ns and self.best_ns else 1.0
+    gain: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from modelblaster.records.events import (
 )
 from modelblaster.report.picture import Picture
 from modelblaster.report.table import add_row, final_table
-from modelblaster.report.words import duration, seconds, times
+from modelblaster.report.words import count, duration, seconds, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -98,10 +98,10 @@ def describe(event: Event, picture: Picture) -> str:
         case RunStarted():
             return f"run {event.run}: {event.task.problem.location} on {event.device}"
         case RunResumed():
-            return f"run {event.run} goes on after {event.steps} steps and {seconds(event.seconds)}"
+            return f"run {event.run} goes on after {count(event.steps, 'step')} and {seconds(event.seconds)}"
         case SlotsCut():
             covered = sum(slot.is_covered for slot in event.slots)
-            return f"{len(event.slots)} slots, {covered} of them for kernels of our own"
+            return f"{count(len(event.slots), 'slot')}, {covered} for kernels of our own"
         case BaselineMeasured():
             measured = duration(event.timing.median_ns) if event.timing else f"not measured: {event.detail}"
             return f"{event.name}: {measured}"
@@ -197,7 +197,7 @@ class _View:
         if current is not None and current.seconds_left is not None:
             parts.append(f"{seconds(current.seconds_left - (self._clock() - self._stepped_at))} left")
         if current is not None and current.steps_left is not None:
-            parts.append(f"{current.steps_left} steps left")
+            parts.append(f"{count(current.steps_left, 'step')} left")
         return "; ".join(parts)
 
 

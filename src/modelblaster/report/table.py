@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from modelblaster.records.result import BestKind
-from modelblaster.report.words import duration, seconds, timed, times
+from modelblaster.report.words import count, duration, seconds, timed, times
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,8 +41,17 @@ def _times(result: Result) -> Table:
     add_row(table, "eager", _timing(result.eager), _interval(speedup.over_eager, speedup.over_eager_ci95))
     add_row(table, "compile", _timing(result.compiled), _over_compile(result))
     name = "best: the reference is kept" if is_reference else "best: kernels of its own"
-    add_row(table, name, timed(best.median_ns, best.ci95_ns), f"{times(speedup.over_strongest)} over the strongest")
+    add_row(
+        table, name, timed(best.median_ns, best.ci95_ns) if best.median_ns else "not measured", _over_strongest(result)
+    )
     return table
+
+
+def _over_strongest(result: Result) -> str:
+    if result.best.kind is BestKind.REFERENCE:
+        return times(1.0)
+    strongest = "the strongest" if result.compiled is not None else "eager, the only one measured"
+    return f"{times(result.speedup.over_strongest)} over {strongest}"
 
 
 def _over_compile(result: Result) -> str:
@@ -58,15 +67,15 @@ def _over_compile(result: Result) -> str:
 
 
 def _slots(slots: tuple[SlotResult, ...]) -> Table:
-    table = _plain("slot", "share", "reference", "best", "gain", "technique", "steps")
-    for slot in sorted(slots, key=lambda slot: -slot.share):
+    table = _plain("slot alone", "share", "reference", "best", "gain, in pairs", "technique", "steps")
+    for slot in sorted(slots, key=lambda slot: -(slot.share or 0.0)):
         add_row(
             table,
             f"{slot.family} {slot.key[:6]}" + (f" x{slot.occurrences}" if slot.occurrences > 1 else ""),
-            f"{slot.share:.0%}",
+            "unknown" if slot.share is None else f"{slot.share:.0%}",
             duration(slot.reference_ns) if slot.reference_ns is not None else "unknown",
             duration(slot.best_ns) if slot.best_ns is not None else "library",
-            times(slot.speedup),
+            times(slot.gain),
             slot.technique or "",
             str(slot.steps),
         )
@@ -88,7 +97,8 @@ def _facts(result: Result) -> Table:
         table,
         "candidates",
         f"{counts.built} built, {counts.build_failed} failed to build, {counts.wrong} wrong, "
-        f"{counts.crashed} crashed, {counts.measured} measured; {result.steps} steps in {seconds(result.seconds)}",
+        f"{counts.crashed} crashed, {counts.measured} measured; "
+        f"{count(result.steps, 'step')} in {seconds(result.seconds)}",
     )
     add_row(table, "isolation", Text(result.isolation))
     for finding in result.lint:

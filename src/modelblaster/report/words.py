@@ -27,6 +27,11 @@ def timed(median_ns: float, ci95_ns: tuple[float, float]) -> str:
     return f"{text} [{low}, {high}]"
 
 
+def count(number: int, what: str) -> str:
+    """A number of things: `1 step`, `2 steps`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def times(speedup: float) -> str:
     """A speedup."""
     return f"{speedup:.2f}x"

@@ -133,7 +133,7 @@ def _whole(path: Path) -> tuple[tuple[Entry, ...], int]:
             break
         try:
             entries.append(_entry(line))
-        except (RecordError, ValueError, KeyError, TypeError) as error:
+        except (RecordError, ValueError, KeyError, TypeError, RecursionError) as error:
             if number == len(lines):
                 break
             raise RunError(f"{path}: line {number} is damaged: {error}") from error

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from modelblaster.errors import RunError, StorageError
 from modelblaster.records.candidate import Candidate
-from modelblaster.records.codec import RecordError, from_json, to_json
+from modelblaster.records.codec import from_json, to_json
 from modelblaster.records.task import Task
 from modelblaster.runs import journal
 from modelblaster.runs.home import writable
@@ -52,7 +52,7 @@ class Run:
         """
         try:
             return from_json(Task, (self.path / "task.json").read_text())
-        except (OSError, RecordError) as error:
+        except (OSError, ValueError) as error:
             raise RunError(f"{self.path} is no run that can be read: {error}; see `{LIST_COMMAND}`") from error
 
     def open_journal(self, elapsed: Callable[[], float]) -> journal.Journal:
@@ -98,7 +98,7 @@ class Run:
         """
         try:
             return from_json(Candidate, self._candidate_file(digest).read_text())
-        except (OSError, RecordError) as error:
+        except (OSError, ValueError) as error:
             raise RunError(f"{self.name} holds no candidate {digest}: {error}") from error
 
     def _candidate_file(self, digest: str) -> Path:

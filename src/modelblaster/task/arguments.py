@@ -90,3 +90,5 @@ def _without_gradients(value: Any) -> Any:
 def _require_cpu(tensor: torch.Tensor, what: str) -> None:
     if tensor.device.type not in _DEVICES:
         raise ProblemError(f"{what} is on {tensor.device}; a problem makes its tensors on the CPU")
+    if tensor.layout != torch.strided:
+        raise ProblemError(f"{what} is {tensor.layout}; only dense tensors can be optimized")

@@ -95,7 +95,10 @@ def _module_name(path: Path, text: str) -> str:
 def _one_line(doing: str, location: str, error: BaseException) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == location]
     where = f"{location}: line {lines[-1]}" if lines and lines[-1] else location
-    words = " ".join(str(error).split())
+    try:
+        words = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - a problem's own exceptions may fail to print
+        words = ""
     if len(words) > _LONGEST_MESSAGE:
         words = words[: _LONGEST_MESSAGE - 1].rstrip() + "…"
     what = type(error).__name__ + (f": {words}" if words else "")
