@@ -1,0 +1,7 @@
+"""`python -m modelblaster` is the `modelblaster` command."""
+
+import sys
+
+from modelblaster.cli import command
+
+sys.exit(command())
