@@ -227,7 +227,7 @@ ARITHMETIC: dict[str, Rule] = {
 
 UNARY: dict[str, Rule] = {
     **{f"aten.{name}.default": _function(name) for name in (
-        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "erf",
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "erf",
     )},
     **{f"aten.{name}.default": _rounding(name) for name in ("floor", "ceil", "trunc", "round")},
     "aten.rsqrt.default": _unary(lambda x: 1 / x.call("sqrt")),

@@ -141,47 +141,6 @@ INLINE f32 erf_absolute_f32(f32 x) {
     return copysign_f32(1.0f - power, x);
 }
 
-//@ quadrant_f32
-/* r = x - n pi/2 in double precision: good to |x| of 1e7 and beyond. */
-INLINE f32 quadrant_f32(f32 x, i32 *quadrant) {
-    const double magic = 6755399441055744.0;
-    f64 d = CONVERT(x, f64);
-    f64 n = (d * 0.63661977236758134308 + magic) - magic;
-    f64 r = (d - n * 1.57079632679489655800) - n * 6.12323399573676603587e-17;
-    *quadrant = CONVERT(n, i32);
-    return CONVERT(r, f32);
-}
-
-//@ sine_or_cosine_f32 : select_f32
-/* Odd quadrants take the cosine, the upper two the other sign: fit_polynomials.py. */
-INLINE f32 sine_or_cosine_f32(f32 r, i32 quadrant) {
-    f32 z = r * r;
-    f32 s = 2.724378141e-6f * z - 0.0001984003887f;
-    s = s * z + 0.008333331785f;
-    s = s * z - 0.1666666666f;
-    s = s * z * r + r;
-    f32 c = -2.729583083e-7f * z + 2.480056043e-5f;
-    c = c * z - 0.00138888876f;
-    c = c * z + 0.04166666666f;
-    c = c * z * z + (1.0f - 0.5f * z);
-    f32 value = select_f32(CONVERT((quadrant & 1) != 0, mask), c, s);
-    return (f32)((i32)value ^ ((quadrant & 2) << 30));
-}
-
-//@ sin_f32 : quadrant_f32 sine_or_cosine_f32
-INLINE f32 sin_f32(f32 x) {
-    i32 quadrant;
-    f32 r = quadrant_f32(x, &quadrant);
-    return sine_or_cosine_f32(r, quadrant);
-}
-
-//@ cos_f32 : quadrant_f32 sine_or_cosine_f32
-INLINE f32 cos_f32(f32 x) {
-    i32 quadrant;
-    f32 r = quadrant_f32(x, &quadrant);
-    return sine_or_cosine_f32(r, quadrant + 1);
-}
-
 //@ log2_wide_f32 : select_f32 select_f64
 /* log2(a) of a >= 0 to 1e-11 of itself, in double precision: as log_f64 with a shorter R (fit_polynomials.py). */
 INLINE f64 log2_wide_f32(f32 a) {
