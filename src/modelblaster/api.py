@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from modelblaster.runs.artifact import Artifact
     from modelblaster.search.events import Sink
 
-_VERIFY_COMPARE_SECONDS = 5.0
+_VERIFY_COMPARE_SECONDS = 10.0
 
 
 def _nowhere(_: object) -> None:

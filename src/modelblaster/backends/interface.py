@@ -136,9 +136,6 @@ class Backend(Protocol):
     def remeasure(self) -> Facts:
         """The ceilings measured now, the better of old and new kept: before a time is refused as impossible."""
 
-    def prepare(self, plan: Plan) -> None:
-        """Start, without waiting, what a session for a plan like this one will need and what takes long to start."""
-
     def build(self, sources: tuple[Source, ...], *, low_priority: bool = False) -> Build:
         """Compile, from a cache keyed by content where possible.
 

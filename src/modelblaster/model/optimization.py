@@ -118,8 +118,6 @@ class Optimization:
             preparation_seconds=_PREPARATION_PART * (self._task.budget.seconds or math.inf),
             until=time.monotonic() + (self._left() or math.inf),
         )
-        if reference.captured is not None and any(slot.nest is None for slot in reference.slots):
-            self._backend.prepare(reference.captured.plan)
         try:
             self._measure_baselines(judge, subject, findings, emit)
         except ReferenceFailure as failure:

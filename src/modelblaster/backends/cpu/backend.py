@@ -165,11 +165,6 @@ class CpuBackend:
 
         return remeasure(self)
 
-    def prepare(self, plan: Plan) -> None:
-        """Start the torch process where a plan has library steps: importing torch takes it seconds."""
-        if _has_library((*plan.setup, *plan.steps)):
-            self.torch_host.start()
-
     def close(self) -> None:
         """End the torch process and give kept memory back. May be called twice."""
         if "torch_host" in self.__dict__:
