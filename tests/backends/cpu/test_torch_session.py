@@ -1,5 +1,7 @@
 """Plans with library steps: the sandboxed torch process answers as the compiled runner does."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -157,3 +159,12 @@ def test_a_plan_may_not_call_what_is_no_function_of_aten(backend):
     )
     with pytest.raises(RunFailure, match="random"):
         backend.open(forbidden, backend.build(()), sets=1)
+
+
+def test_the_process_locks_itself(backend):
+    if backend.sandbox.bwrap is not None:
+        pytest.skip("bubblewrap's child has no number that is seen from outside")
+    with backend.open(plan(), build(backend), sets=1):
+        status = Path(f"/proc/{backend.torch_host.process}/status").read_text()
+    assert "NoNewPrivs:\t1" in status
+    assert "Seccomp:\t2" in status

@@ -109,7 +109,7 @@ class Toolchain:
     def pool_library(self) -> Path:
         """The thread pool as a shared library."""
         flags = ("-shared", "-fPIC", "-fvisibility=hidden", "-ldl", "-lpthread")
-        return self._native("pool.so", ("pool.c", "program.c", "text.c"), flags)
+        return self._native("pool.so", ("pool.c", "program.c", "text.c", "guard.c", "lock.c"), flags)
 
     def _kernel(self, source: Source, support: tuple[str, ...], low_priority: bool) -> Path:
         flags = [*_KERNEL_FLAGS, *_OWN_FLAGS[self.compiler.family], "-shared", "-Wl,-z,defs"]

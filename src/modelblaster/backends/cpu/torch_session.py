@@ -34,6 +34,10 @@ _ENVIRONMENT = {
 }
 
 
+# What the system itself provides to a runtime; inside bubblewrap these are fresh or absent.
+_SYSTEM = ("/proc", "/dev", "/sys", "/etc")
+
+
 class TorchHost:
     """The process, and what it may be used for. Not thread-safe."""
 
@@ -43,15 +47,22 @@ class TorchHost:
         self._channel: socket.socket | None = None
         self._candidate: str | None = None
 
+    @property
+    def process(self) -> int | None:
+        """The process number of the worker, or of bubblewrap around it; None where there is none."""
+        return self._worker.process if self._worker is not None else None
+
     def start(self) -> None:
         """Spawn a process if there is none, without waiting for it."""
         if self._worker is not None:
             return
         ours, theirs = socket.socketpair()
         library = self._backend.toolchain.pool_library()
+        readable = _readable(self._backend.home)
         command = [
-            sys.executable, "-m", "modelblaster.backends.cpu.torch_worker",
+            sys.executable, "-m", "modelblaster.backends.cpu.torch_start",
             str(theirs.fileno()), str(library), str(self._backend.threads),
+            *map(str, readable), *_SYSTEM,
         ]  # fmt: skip
         environment = {
             **_ENVIRONMENT,
@@ -60,7 +71,6 @@ class TorchHost:
             "HOME": "/tmp",
             "TORCHINDUCTOR_CACHE_DIR": "/tmp",
         }
-        readable = _readable(self._backend.home)
         try:
             self._worker = Worker(
                 self._backend.sandbox.command(command, readable=readable, has_proc=True, environment=environment),

@@ -1,7 +1,7 @@
 """The process that runs plans with library steps: torch, our pool of threads, and nothing of the judge.
 
-Started by `torch_session.TorchHost` inside the sandbox. It answers the same framed messages as the compiled runner;
-`open` brings the memory of a session as two descriptors over a socket, a plan and its objects.
+Started by `torch_session.TorchHost` inside the sandbox, through `torch_start`. It answers the same framed messages as
+the compiled runner; `open` brings the memory of a session as two descriptors over a socket, a plan and its objects.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import random
 import socket
 import struct
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -30,7 +29,7 @@ from modelblaster.records.codec import from_json
 from modelblaster.records.plan import Plan, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _HEADER = struct.Struct("<I")
 _TOUCHED_LINES = 8
@@ -140,11 +139,18 @@ def _view(memory: Mapping[Segment, mmap.mmap], spot: Spot, index: int, nbytes: i
         return torch.frombuffer(memory[spot.segment], dtype=torch.uint8, count=nbytes, offset=spot.at(index))
 
 
-def _serve(channel: socket.socket, library: Path, threads: int) -> None:
+def serve(descriptor: int, library: str, threads: int, answers: int, lock: Callable[[], int]) -> None:
+    """Answer on the descriptor `answers` until the parent closes standard input.
+
+    `lock` refuses new threads and processes; it is called when every thread that torch uses is there.
+    """
+    channel = socket.socket(fileno=descriptor)
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    torch.ones(1 << 16).add_(1)
-    pool = Pool(library, threads, parallel=find_parallel())
+    torch.ones(1 << 20).add_(1)
+    torch.ones(256, 256) @ torch.ones(256, 256)
+    pool = Pool(Path(library), threads, parallel=find_parallel())
+    lock()
     session: _Session | None = None
     while True:
         header = _read(_HEADER.size)
@@ -163,11 +169,11 @@ def _serve(channel: socket.socket, library: Path, threads: int) -> None:
                 assert session is not None
                 answer = getattr(session, word)(*(int(number) for number in rest.split()))
         except MemoryError:
-            _answer("error memory")
+            _answer(answers, "error memory")
         except Exception as error:  # noqa: BLE001 - whatever a plan does wrong is told to the parent
-            _answer(f"error {type(error).__name__}: {error}")
+            _answer(answers, f"error {type(error).__name__}: {error}")
         else:
-            _answer(" ".join(["ok", *map(str, answer)]))
+            _answer(answers, " ".join(["ok", *map(str, answer)]))
 
 
 def _read(count: int) -> bytes:
@@ -180,15 +186,8 @@ def _read(count: int) -> bytes:
     return parts
 
 
-def _answer(text: str) -> None:
+def _answer(descriptor: int, text: str) -> None:
     payload = text.encode()
     frame = _HEADER.pack(len(payload)) + payload
     while frame:
-        frame = frame[os.write(_ANSWERS, frame) :]
-
-
-if __name__ == "__main__":
-    # What libraries print must not stand between the answers.
-    _ANSWERS = os.dup(1)
-    os.dup2(2, 1)
-    _serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), int(sys.argv[3]))
+        frame = frame[os.write(descriptor, frame) :]

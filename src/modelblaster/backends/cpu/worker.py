@@ -60,6 +60,11 @@ class Worker:
         self._is_open = True
 
     @property
+    def process(self) -> int:
+        """The number of the process that was started."""
+        return self._process.pid
+
+    @property
     def is_open(self) -> bool:
         """Whether the process has not been ended, by `close` or by a failure."""
         return self._is_open

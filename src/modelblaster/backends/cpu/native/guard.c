@@ -58,7 +58,8 @@ static uint64_t file_rights(long version) {
 }
 
 int guard_files(char *const *readable, int count) {
-    enum { VERSION_FLAG = 1, PATH_BENEATH = 1, EXECUTE = 1, READ_FILE = 4, ALL_NETWORK = 3, ALL_SCOPES = 3 };
+    enum { VERSION_FLAG = 1, PATH_BENEATH = 1, EXECUTE = 1, READ_FILE = 4, READ_FOLDER = 8 };
+    enum { ALL_NETWORK = 3, ALL_SCOPES = 3 };
     long version = syscall(LANDLOCK_CREATE, NULL, 0, VERSION_FLAG);
     if (version < 1)
         return 0;
@@ -73,7 +74,12 @@ int guard_files(char *const *readable, int count) {
         struct {
             uint64_t rights;
             int32_t parent;
-        } __attribute__((packed)) rule = {EXECUTE | READ_FILE, open(readable[index], O_PATH | O_CLOEXEC)};
+        } __attribute__((packed)) rule = {EXECUTE | READ_FILE | READ_FOLDER,
+                                          open(readable[index], O_PATH | O_CLOEXEC | O_DIRECTORY)};
+        if (rule.parent < 0) {
+            rule.rights = EXECUTE | READ_FILE;
+            rule.parent = open(readable[index], O_PATH | O_CLOEXEC);
+        }
         if (rule.parent >= 0) {
             syscall(LANDLOCK_ADD, rules, PATH_BENEATH, &rule, 0);
             close(rule.parent);
