@@ -9,7 +9,10 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -45,10 +48,11 @@ def save(name: str, record: dict[str, Any]) -> Path:
     return path
 
 
-def command(*arguments: str, home: str, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run the installed command as a person would, in a home of its own."""
+def command(*arguments: str, home: str, timeout: float, cpus: Sequence[int] = ()) -> subprocess.CompletedProcess[str]:
+    """Run the command as a person would, in a home of its own; on these processors only, where some are given."""
+    pinned = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
     return subprocess.run(
-        [str(Path(sys.executable).with_name("modelblaster")), *arguments],
+        [*pinned, sys.executable, "-m", "modelblaster", *arguments],
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -12,11 +12,14 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
+import queue
 import re
 import subprocess
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ def main() -> None:
     parser.add_argument("--levels", default="1,2,3")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=1, help="files at a time, each on its own part of the processors")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     options = parser.parse_args()
     log = RESULTS / "kernelbench_sweep.jsonl"
@@ -43,27 +47,32 @@ def main() -> None:
     )
     fit = read_fit(options.fit)
     only = set(filter(None, options.only.split(",")))
-    with tempfile.TemporaryDirectory() as home:
-        for level, number, path in problems(options.checkout, options.levels.split(",")):
-            if (only and f"{level}:{number}" not in only) or (not only and (level, number) in rows):
-                continue
-            row = {
-                "level": level,
-                "id": number,
-                "name": path.stem,
-                **attempt(path, fit.get((level, number), []), options.seconds, home),
-            }
-            rows[level, number] = row
+    wanted = [
+        (level, number, path)
+        for level, number, path in problems(options.checkout, options.levels.split(","))
+        if (f"{level}:{number}" in only if only else (level, number) not in rows)
+    ]
+    cpus = sorted(os.sched_getaffinity(0))
+    share = len(cpus) // options.jobs
+    groups: queue.Queue[list[int]] = queue.Queue()
+    for job in range(options.jobs):
+        groups.put(cpus[job * share : (job + 1) * share] if options.jobs > 1 else [])
+
+    def work(problem: tuple[int, int, Path]) -> dict[str, Any]:
+        level, number, path = problem
+        group = groups.get()
+        try:
+            found = attempt(path, fit.get((level, number), []), options.seconds, home, group)
+        finally:
+            groups.put(group)
+        return {"level": level, "id": number, "name": path.stem, **found}
+
+    with tempfile.TemporaryDirectory() as home, ThreadPoolExecutor(options.jobs) as pool:
+        for row in pool.map(work, wanted):
+            rows[row["level"], row["id"]] = row
             log.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
-            print(
-                level,
-                number,
-                row["outcome"],
-                row.get("speedup"),
-                f"{row['wall_seconds']:.1f} s",
-                row["detail"][:120],
-                flush=True,
-            )
+            words = (row["level"], row["id"], row["outcome"], row.get("speedup"), f"{row['wall_seconds']:.1f} s")
+            print(*words, row["detail"][:120], flush=True)
     summarize(list(rows.values()), options.seconds)
 
 
@@ -87,13 +96,21 @@ def read_fit(path: Path | None) -> dict[tuple[int, int], list[str]]:
     }
 
 
-def attempt(path: Path, constants: list[str], seconds: float, home: str) -> dict[str, Any]:
+def attempt(path: Path, constants: list[str], seconds: float, home: str, cpus: list[int]) -> dict[str, Any]:
     """One file through the command. Anything but a verdict or one refusing line is a failure of ours."""
     settings = [part for constant in constants for part in ("--set", constant)]
     start = time.monotonic()
     try:
         done = command(
-            "optimize", str(path), *settings, "--seconds", str(seconds), "--json", home=home, timeout=seconds + 120
+            "optimize",
+            str(path),
+            *settings,
+            "--seconds",
+            str(seconds),
+            "--json",
+            home=home,
+            timeout=seconds + 120,
+            cpus=cpus,
         )
     except subprocess.TimeoutExpired:
         return {"outcome": "hung", "detail": "", "wall_seconds": time.monotonic() - start}

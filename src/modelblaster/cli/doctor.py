@@ -80,10 +80,15 @@ def examine_home() -> Home:
 def installed_versions() -> dict[str, str]:
     """Versions that an answer to a question about a run needs."""
     import platform
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    packages = ("modelblaster", "torch", "numpy")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    versions = {"python": platform.python_version()}
+    for name in ("modelblaster", "torch", "numpy"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
 
 
 def as_data(backends: Sequence[Examined], home: Home, versions: Mapping[str, str]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST = 1e8
+_AGAIN = 0.25
 
 
 class _Rang(BaseException):
@@ -34,13 +36,21 @@ def time_limit(seconds: float | None, what: str) -> Iterator[None]:
     def ring(*_: object) -> None:
         raise _Rang
 
+    def unheard(args: sys.UnraisableHookArgs) -> None:
+        if args.exc_type is not _Rang:
+            hook(args)
+
+    # An alarm that falls into a finalizer is lost, and would be printed: it rings again until it is heard.
+    hook, sys.unraisablehook = sys.unraisablehook, unheard
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(0.001, min(seconds, _LONGEST)))
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, min(seconds, _LONGEST)), _AGAIN)
     try:
         yield
     except _Rang:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         message = f"{what} takes longer than the budget allows; raise --seconds, or make it smaller with --set"
         raise ProblemError(message) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -68,7 +70,7 @@ def inspect_object(path: Path, *, vector_bytes: int) -> Inspection:
     except (OSError, RecordError):
         pass  # no note yet, or one of an older version
     found = _count(_checked_functions(path), vector_bytes)
-    draft = note.with_suffix(".draft")
+    draft = note.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
     draft.write_text(to_json(found))
     draft.replace(note)
     return found
