@@ -69,9 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def command() -> int:
-    """The installed command: `main`, and an end that threads which a problem has left running cannot hold up."""
+    """The installed command: `main`, and an end that threads which were left running cannot hold up or disturb."""
     code = main()
-    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+    if threading.active_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

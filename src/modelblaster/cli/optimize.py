@@ -45,7 +45,7 @@ def optimize(
     """
     started = process_start()
     from modelblaster import api
-    from modelblaster.model.alarm import time_limit
+    from modelblaster.model.bounded import bounded
     from modelblaster.model.optimization import GRACE_SECONDS
     from modelblaster.records.events import RunStarted
     from modelblaster.records.task import Budget
@@ -60,8 +60,7 @@ def optimize(
     if backend is not None:
         api.require_backend(backend)
     left = None if granted.seconds is None else granted.seconds + GRACE_SECONDS - (time.monotonic() - started)
-    with time_limit(left, "importing the problem"):
-        problem = load_problem(target, settings)
+    problem = bounded(left, "importing the problem", lambda: load_problem(target, settings))
     runs: list[str] = []
 
     def note(event: object) -> None:

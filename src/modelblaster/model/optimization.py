@@ -16,8 +16,8 @@ from modelblaster.judge.stopwatch import BASELINES
 from modelblaster.knowledge.memory import Memory
 from modelblaster.knowledge.store import store_at
 from modelblaster.knowledge.techniques import seed_techniques
-from modelblaster.model.alarm import time_limit
 from modelblaster.model.bench import JudgeBench
+from modelblaster.model.bounded import bounded
 from modelblaster.model.keeping import keep
 from modelblaster.model.proof import Prover
 from modelblaster.model.reference import load_reference
@@ -96,8 +96,11 @@ class Optimization:
         ):
             emit = fan_out(journal.append, self._sink)
             emit(self._opening())
-            with time_limit(self._left(), "loading and tracing the program"):
-                reference = load_reference(self._problem, self._task)
+            reference = bounded(
+                self._left(),
+                "loading and tracing the program",
+                lambda: load_reference(self._problem, self._task),
+            )
             findings = Findings(self._run, self._task, reference, self._facts, self._backend.isolation())
             if reference.subject is not None:
                 self._optimize(reference, reference.subject, process, findings, emit)
