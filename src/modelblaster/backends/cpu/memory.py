@@ -9,6 +9,7 @@ import sys
 import threading
 
 import numpy as np
+import psutil
 
 from modelblaster.backends.interface import RunFailure
 from modelblaster.records.verdict import Cause
@@ -102,16 +103,7 @@ class MemoryStore:
 
 
 def _check_room(nbytes: int) -> None:
-    available = _available_bytes()
-    if available is not None and nbytes > _MEMORY_SHARE * available:
+    available = psutil.virtual_memory().available
+    if nbytes > _MEMORY_SHARE * available:
         detail = f"the buffers need {nbytes / 1e9:.1f} GB and {available / 1e9:.1f} GB are free"
         raise RunFailure(Cause.OUT_OF_MEMORY, detail)
-
-
-def _available_bytes() -> int | None:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    except OSError:
-        return None
-    return int(found[0]) * 1024 if found else None
