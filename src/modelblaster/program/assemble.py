@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from modelblaster.program.library import is_view, reads, view_offset, writes
 from modelblaster.program.pool import Lifetime, lay_out
-from modelblaster.program.slots import is_free
+from modelblaster.program.slots import is_free, specs_of
 from modelblaster.records.candidate import Candidate
 from modelblaster.records.codec import digest
 from modelblaster.records.plan import Buffer, Copy, Launch, Library, Plan, Ref, Repeat, Role, View
-from modelblaster.records.tensor import DType, contiguous_strides, span
+from modelblaster.records.tensor import DType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from modelblaster.program.slots import Occurrence, Slot
     from modelblaster.records.candidate import Source
     from modelblaster.records.plan import Step
+    from modelblaster.records.tensor import TensorSpec
 
 POOL = "pool"
 
@@ -144,7 +145,7 @@ class _Assembly:
         if not names:
             return []
         uses = [{base.get(name, name) for name in (*item.reads, *item.writes)} for item in items]
-        lifetimes = [Lifetime(name, _nbytes(self._buffers[name]), *_ends(name, uses)) for name in sorted(names)]
+        lifetimes = [Lifetime(name, _spec(self._buffers[name]).nbytes, *_ends(name, uses)) for name in sorted(names)]
         offsets, total = lay_out(lifetimes)
         self._buffers[POOL] = Buffer(POOL, Role.SCRATCH, DType.UINT8, (total,))
         return [View(name, POOL, offset) for name, offset in offsets.items()]
@@ -157,27 +158,13 @@ def _ends(name: str, uses: Sequence[set[str]]) -> tuple[int, int]:
 
 def _is_whole(view: Buffer, source: Buffer) -> bool:
     """Whether a view shows all of a dense source from its first element on, so that either may own the memory."""
-    shapes = [tuple(int(size) for size in buffer.shape) for buffer in (view, source)]
-    strides = [
-        contiguous_strides(shape) if buffer.strides is None else tuple(int(part) for part in buffer.strides)
-        for buffer, shape in zip((view, source), shapes, strict=True)
-    ]
-    spans = [span(shape, stride) for shape, stride in zip(shapes, strides, strict=True)]
-    counts = [_count(shape) for shape in shapes]
-    return spans[0] == spans[1] == counts[0] == counts[1]
+    specs = [_spec(view), _spec(source)]
+    is_dense = all(spec.nbytes == spec.elements * spec.dtype.itemsize for spec in specs)
+    return is_dense and specs[0].elements == specs[1].elements
 
 
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
-def _nbytes(buffer: Buffer) -> int:
-    shape = tuple(int(size) for size in buffer.shape)
-    strides = contiguous_strides(shape) if buffer.strides is None else tuple(int(part) for part in buffer.strides)
-    return span(shape, strides) * buffer.dtype.itemsize
+def _spec(buffer: Buffer) -> TensorSpec:
+    return specs_of((buffer,))[buffer.name]
 
 
 def _wanted(items: Sequence[_Item], program: Plan) -> list[_Item]:
